@@ -178,6 +178,7 @@ UNIT_combine_jobs := $(UNIT_nccl)
 UNIT_push := fs/object/push.c
 UNIT_verdict := $(addprefix fs/group/,verdict.c straggler.c rank_set.c)
 UNIT_straggler := fs/group/straggler.c
+UNIT_said := $(addprefix fs/group/,said.c alike.c rank_set.c)
 UNIT_profile := engine/rank/profile.c
 UNIT_flight := engine/rank/flight.c
 UNIT_rank_set := fs/group/rank_set.c

@@ -1,5 +1,6 @@
 """What the report of a cell says of a rank: where the user's code failed, what that came from,
-which names the cell has set, and the peak of GPU memory.
+what its names held there, which names the cell has set, the peak of GPU memory, and what its last
+steps took.
 
 Runs no code of the user's but what a traceback runs, too, and never raises.
 """
@@ -8,7 +9,8 @@ import linecache
 import re
 import sys
 
-from ddip_engine import frames, gpu_report, patches, state, streams, table
+import _ddip
+from ddip_engine import frames, glance, gpu_report, patches, state, streams, table
 
 _FRAMES = 8  # innermost lines of the user's code
 _CAUSES = 4
@@ -66,6 +68,9 @@ def text(earlier, error, one_line):
             lines.append(("figures", str(streams.figures)))
         if (peak := gpu_report.peak_bytes()) is not None:
             lines.append(("peak_bytes", str(peak)))
+        lines += [each.split(" ", 1) for each in _ddip.profile().decode().splitlines()]
+        if error is not None:
+            lines += glance.lines(_users(error))
     except Exception as e:  # an object of the user's that misbehaves
         lines = [("left_out", f"{type(e).__name__} while this was made")]
     if not lines:

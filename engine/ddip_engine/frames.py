@@ -36,8 +36,8 @@ def file_is_users(name):
     return _INSTALLED.search(name) is None
 
 
-def _running():
-    """The user's frames of the main thread, the innermost first; none between cells."""
+def running():
+    """(frame, line) of the user's code in the main thread, innermost first; none between cells."""
     frame, found = sys._current_frames().get(_main) if state.running else None, []
     while frame is not None and frame.f_code.co_filename != _FIRST:
         if is_users(frame):
@@ -75,7 +75,7 @@ def _of(scope):
             f"rank {state.rank} does not keep what cell {number} has left: it is kept after a"
             " failure, until a cell that does not look at the traceback",
         )
-    frames = _raised() if word == "cell" else _running()
+    frames = _raised() if word == "cell" else running()
     if word != "frame":
         return frames
     return frames[int(number) :][:1]
@@ -86,6 +86,11 @@ def where(frame, line):
     code = frame.f_code
     name = code.co_name if code.co_name.startswith("<") else f"{code.co_name}()"
     return f"{name} at {code.co_filename.rpartition('/')[2]}:{line}"
+
+
+def is_function(frame):
+    """False for code whose names are those of a module, or of a class."""
+    return bool(frame.f_code.co_flags & _OPTIMIZED)
 
 
 def _is_readable(frame):
@@ -149,8 +154,8 @@ def _some(scope):
 
 def hint(name):
     """Where a name that is not global is to be found while a cell runs; or an empty text."""
-    for frame, line in _running():
-        if frame.f_code.co_flags & _OPTIMIZED and read(frame, lambda names: name in names):
+    for frame, line in running():
+        if is_function(frame) and read(frame, lambda names: name in names):
             return (
                 f"no global '{name}'; {where(frame, line)} has a local '{name}':"
                 f" rank{state.rank}/locals/{name}"
@@ -181,7 +186,7 @@ def lines():
     """A line for each frame that runs: its number, from 0, the innermost; FILE:LINE; its function;
     its names; separated by tabs."""
     text = []
-    for number, (frame, line) in enumerate(_running()):
+    for number, (frame, line) in enumerate(running()):
         code = frame.f_code
         columns = str(number), f"{code.co_filename}:{line}", code.co_name, " ".join(_names(frame))
         text.append("\t".join(" ".join(column.split()) for column in columns) + "\n")

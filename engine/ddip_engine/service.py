@@ -25,6 +25,7 @@ import _ddip
 from ddip_engine import (
     arrays,
     frames,
+    glance,
     gpu_lost,
     gpu_report,
     imports,
@@ -143,7 +144,8 @@ def _is_quick(message):
     if kind != "Tget":
         return kind not in ("Tgc", "Tsteerrun") and not (kind == "Thas" and "/" in fields[0])
     name, suffix, op = fields
-    if ":" in name or "/" in name or suffix == "frames":  # these may have any number of names
+    many = suffix in ("frames", "glance")
+    if many or ":" in name or "/" in name:  # these may have any number of names
         return False
     value = state.main.__dict__.get(name, view.ABSENT)
     if op or suffix not in ("", "json", "npy"):
@@ -240,6 +242,8 @@ def _get(fd, name, suffix, op):
         return gpu_report.export()
     if (name, suffix) == (table.MAIN, "frames"):
         return frames.lines()
+    if (name, suffix) == (table.MAIN, "glance"):
+        return glance.export()
     if (name, suffix) == (table.MAIN, "table"):
         return _table()
     if suffix == "names" and "/" in name:

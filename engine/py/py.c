@@ -408,6 +408,18 @@ py_collective_done(PyObject *module, PyObject *unused)
 }
 
 static PyObject *
+py_profile(PyObject *module, PyObject *unused)
+{
+	struct buf lines = {0};
+	PyObject *made;
+
+	rank_collective_profile(&lines);
+	made = PyBytes_FromStringAndSize(lines.p, (Py_ssize_t)lines.n);
+	buf_free(&lines);
+	return made;
+}
+
+static PyObject *
 py_tick(PyObject *module, PyObject *clock)
 {
 	long which = PyLong_AsLong(clock);
@@ -572,6 +584,7 @@ static PyMethodDef methods[] = {
     {"flight_text", py_flight_text, METH_VARARGS, "flight_text(which, json)"},
     {"pause", py_pause, METH_NOARGS, "As leave(), of a cell that goes on"},
     {"resume", py_resume, METH_O, "resume(cell): its user code goes on"},
+    {"profile", py_profile, METH_NOARGS, "What the last steps of the cell took, as lines"},
     {"tick", py_tick, METH_O, "tick(clock) -> bool: armed"},
     {"arm", py_arm, METH_O, "arm(bool) -> (optimizer, forward, collective, period in us)"},
     {"set_locals", py_set_locals, METH_VARARGS, "set_locals(frame, names) -> bool"},

@@ -115,6 +115,8 @@
  *   pause() -> bool            as leave(), of a cell that goes on: something else is to run, which
  *                              interrupts tell from it
  *   resume(cell)               the user code of this cell goes on, or that of a steer begins
+ *   profile() -> bytes         what the last steps of the cell took: lines, see
+ *                              rank_collective_profile()
  *   tick(clock) -> bool        one of enum clock has ticked; True: in the main thread, and it is
  *                              armed. Costs 0.1 us
  *   arm(bool or None) -> (optimizer, forward, collective, us)  arms the ticks, or not; None: leaves

@@ -9,6 +9,8 @@
 #include "group/cell.h"
 #include "group/external.h"
 #include "group/output.h"
+#include "group/said.h"
+#include "group/straggler.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,7 +35,10 @@ enum {
 	OUTPUT_SIZE = 500,
 	OUTPUT_READ = 1 << 10,
 	NAMES_SIZE = 160,
-	VALUE_SIZE = 160
+	VALUE_SIZE = 160,
+	LOCALS_SIZE = 400,
+	DIFFERING_SIZE = 120,
+	SENTENCE_SIZE = 300
 };
 
 /* One fact of several values. */
@@ -44,6 +49,7 @@ struct part {
 
 struct report {
 	struct cell *c;
+	const struct report_now *now; /* NULL: the ranks were not asked */
 	struct part part[PARTS_MAX];
 	int n, left_out;
 	size_t text_n, json_n;
@@ -209,21 +215,11 @@ add_sets(struct report *r, const char *word, const char *list, struct alike *t, 
 
 /* ---- what the ranks say of themselves: lines `key value` ---- */
 
-/* The value of the next line with this key, from *p on; its p is NULL if there is none. */
-static struct slice
-next_value(const char **p, const char *key)
+/* What the i-th rank says now, else at the end of its part. */
+static const char *
+said_by(const struct report *r, int i)
 {
-	size_t len = strlen(key);
-
-	while (**p) {
-		const char *line = *p;
-		size_t n = strcspn(line, "\n");
-
-		*p += n + (line[n] == '\n');
-		if (n > len && line[len] == ' ' && memcmp(line, key, len) == 0)
-			return (struct slice){line + len + 1, n - len - 1};
-	}
-	return (struct slice){0};
+	return r->now && r->now->said[i] ? r->now->said[i] : r->c->w->subtasks[i].digest;
 }
 
 /* Adds for each set of ranks the value that they have under this key. */
@@ -235,8 +231,8 @@ add_said(struct report *r, const char *key)
 	char **value = xcalloc((size_t)c->n + 1, sizeof(*value));
 
 	for (int i = 0; i < c->n; i++) {
-		const char *p = c->w->subtasks[i].digest;
-		struct slice s = next_value(&p, key);
+		const char *p = said_by(r, i);
+		struct slice s = said_next(&p, key);
 
 		value[i] = s.p ? slice_dup(s) : xstrdup("");
 		t[i] = (struct alike){value[i], i, 0};
@@ -248,6 +244,87 @@ add_said(struct report *r, const char *key)
 	free(t);
 }
 
+/* Adds what the user's frames hold on all ranks alike, and what differs. */
+static void
+add_locals(struct report *r)
+{
+	const struct cell *c = r->c;
+	const char **said = xcalloc((size_t)c->n + 1, sizeof(*said));
+	struct said_locals l;
+	struct buf ranks = {0}, text = {0};
+	struct field f[2];
+
+	for (int i = 0; i < c->n; i++)
+		said[i] = said_by(r, i);
+	l = said_compare(said, c->ranks, c->n);
+	for (int i = 0; i < l.n; i++) {
+		struct said_differing *d = &l.differing[i];
+
+		buf_clear(&ranks);
+		buf_clear(&text);
+		plain_clip(&ranks, (struct slice){d->name.p, d->name.n}, FILE_SIZE, true);
+		plain_clip(&text, (struct slice){d->text.p, d->text.n}, DIFFERING_SIZE, true);
+		f[0] = text_field("name", ranks.p);
+		f[1] = text_field("text", text.p);
+		if (ranks.n && text.n)
+			add(r, "differs", "differs", f, 2);
+	}
+	buf_clear(&ranks);
+	buf_clear(&text);
+	plain_clip(&ranks, (struct slice){l.ranks.p, l.ranks.n}, RANKS_SIZE, true);
+	plain_clip(&text, (struct slice){l.common.p, l.common.n}, LOCALS_SIZE, true);
+	f[0] = text_field("ranks", ranks.p);
+	f[1] = text_field("text", text.p);
+	if (ranks.n && text.n)
+		add(r, "locals", "locals", f, 2);
+	buf_free(&ranks);
+	buf_free(&text);
+	said_free(&l);
+	free(said);
+}
+
+/* Adds who was slow in the last steps of a cell that has ended. */
+static void
+add_straggler(struct report *r)
+{
+	const struct cell *c = r->c;
+	struct pace(*pace)[CLOCKS] = xcalloc((size_t)c->n + 1, sizeof(*pace));
+	struct paced *p = xcalloc((size_t)c->n + 1, sizeof(*p));
+	struct straggler found;
+
+	for (int i = 0; i < c->n; i++) {
+		const char *digest = c->w->subtasks[i].digest;
+
+		for (struct slice s; (s = said_next(&digest, "profile")).p;) {
+			char *line = slice_dup(s);
+
+			pace_read(line, pace[i]);
+			free(line);
+		}
+		p[i] = (struct paced){c->ranks[i], pace[i], "-"};
+	}
+	found = straggler_find(p, c->n);
+	if (found.text)
+		add_clipped(r, "straggler", slice_text(found.text), SENTENCE_SIZE);
+	straggler_free(&found);
+	free(p);
+	free(pace);
+}
+
+/* Adds what its ranks do now, and who waits for whom: a stall, if nothing moves. */
+static void
+add_now(struct report *r)
+{
+	const struct report_now *now = r->now;
+	const struct task_escalation *x = &r->c->w->escalation;
+
+	if (now->verdict && !(r->c->w->err.no && *x->verdict))
+		add_clipped(
+		    r, x->stalled ? "stall" : "waits", slice_text(now->verdict), SENTENCE_SIZE);
+	if (now->straggler)
+		add_clipped(r, "straggler", slice_text(now->straggler), SENTENCE_SIZE);
+}
+
 static void
 add_peak(struct report *r)
 {
@@ -255,7 +332,7 @@ add_peak(struct report *r)
 
 	for (int i = 0; i < r->c->n; i++) {
 		const char *p = r->c->w->subtasks[i].digest;
-		struct slice s = next_value(&p, "peak_bytes");
+		struct slice s = said_next(&p, "peak_bytes");
 
 		most = MAX(most, s.p ? strtoull(s.p, NULL, DECIMAL) : 0);
 	}
@@ -267,7 +344,7 @@ int
 report_figures(const struct subtask *j)
 {
 	const char *p = j ? j->digest : "";
-	struct slice s = next_value(&p, "figures");
+	struct slice s = said_next(&p, "figures");
 
 	return s.p ? (int)MAX(MIN(strtol(s.p, NULL, DECIMAL), (long)FIGURES_MAX), 0L) : 0;
 }
@@ -365,7 +442,7 @@ add_cause(struct report *r, const struct subtask *j)
 	const char *p = j->digest;
 	struct slice s;
 
-	while ((s = next_value(&p, "cause")).p) {
+	while ((s = said_next(&p, "cause")).p) {
 		struct buf b = {0};
 		struct field f;
 
@@ -375,7 +452,7 @@ add_cause(struct report *r, const struct subtask *j)
 		buf_free(&b);
 	}
 	p = j->digest;
-	while ((s = next_value(&p, "frame")).p)
+	while ((s = said_next(&p, "frame")).p)
 		add_frame(r, s);
 }
 
@@ -595,6 +672,14 @@ collect(struct report *r)
 	add_head(r);
 	if (w->err.no)
 		add_failure(r);
+	if (r->now)
+		add_now(r);
+	else if (w->done)
+		add_straggler(r);
+	if (r->now || w->err.no) {
+		add_said(r, "where");
+		add_locals(r);
+	}
 	add_paths(r);
 	if (!w->begun)
 		return;
@@ -640,9 +725,9 @@ print_json(const struct report *r, struct buf *out)
 }
 
 void
-report_print(struct cell *c, bool as_json, struct buf *out)
+report_print(struct cell *c, const struct report_now *now, bool as_json, struct buf *out)
 {
-	struct report r = {.c = c};
+	struct report r = {.c = c, .now = now};
 
 	collect(&r);
 	if (as_json)

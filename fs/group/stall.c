@@ -53,6 +53,7 @@ struct stall_sample {
 	void *arg;
 	struct timer *late;
 	char *verdict;	  /* the first of what is certain; NULL: nothing */
+	char *straggler;  /* likewise, who is slow */
 	enum clock clock; /* by which all ranks are in step; CLOCKS: none */
 	int cell;	  /* for the event; 0: none */
 };
@@ -260,6 +261,8 @@ print_straggler(struct stall_sample *s, const struct rank_place *places, struct 
 		record_text(out, "text", found.text);
 		record_end(out);
 	}
+	free(s->straggler);
+	s->straggler = found.text ? xstrdup(found.text) : NULL;
 	straggler_free(&found);
 	free(p);
 }
@@ -414,6 +417,7 @@ complete(struct stall_sample *s)
 		verdict_free(&s->rank[i].place);
 	free(s->rank);
 	free(s->verdict);
+	free(s->straggler);
 	free(s);
 }
 
@@ -488,6 +492,18 @@ stall_prepare(struct group *g, enum record_form form, stall_fn *fn, void *arg)
 
 	*s = (struct stall_sample){.g = group_ref(g), .form = form, .fn = fn, .arg = arg};
 	return s;
+}
+
+const char *
+stall_verdict(const struct stall_sample *s)
+{
+	return s->verdict;
+}
+
+const char *
+stall_straggler(const struct stall_sample *s)
+{
+	return s->straggler;
 }
 
 void

@@ -18,6 +18,9 @@ struct stall_sample *stall_prepare(struct group *g, enum record_form form, stall
 /* Asks each rank where it is. Calls fn, possibly before it returns; the sample then frees itself. A
  * rank that does not answer in time is shown at "-". */
 void stall_ask(struct stall_sample *s);
+/* In fn: the first of what is certain of who waits for whom, and who is slow; NULL: nothing. */
+const char *stall_verdict(const struct stall_sample *s);
+const char *stall_straggler(const struct stall_sample *s);
 /* The sample is no longer wanted: fn will not be called. */
 void stall_cancel(struct stall_sample *s);
 /* A cell has begun: samples it every `stall` seconds until it ends. Logs an event if nothing

@@ -27,6 +27,7 @@
 #include "tree/steps_file.h"
 #include "tree/stream_file.h"
 #include "tree/text.h"
+#include "tree/report_file.h"
 #include "tree/tree.h"
 #include "tree/var_file.h"
 #include "tree/var_names.h"
@@ -81,8 +82,8 @@ const struct row name_rows[] = {
     {"G/cells", DIR | 0500, ROW_CACHEABLE, NULL, NULL, "history", NULL},
     {"G/cells/last", LNK | 0777, 0, NULL, text_last_cell, "link to the last one", NULL},
     {"G/cells/N", DIR | 0500, 0, NULL, NULL, NULL, NULL},
-    {"G/cells/N/report", REG | 0400, ROW_SIZED, NULL, text_report, "in at most 2 KB: how it ended, why, at which lines, its last output, where the rest is", NULL},
-    {"G/cells/N/report.json", REG | 0400, ROW_SIZED, NULL, text_report_json, "the same for programs", NULL},
+    {"G/cells/N/report", REG | 0400, ROW_SIZED, &report_file_ops, text_report, "in at most 2 KB: what it does or how it ended, why, at which lines, what its frames hold, its last output, where the rest is", NULL},
+    {"G/cells/N/report.json", REG | 0400, ROW_SIZED, &report_file_json_ops, text_report_json, "the same for programs", NULL},
     {"G/cells/N/source", REG | 0400, ROW_SIZED, NULL, text_cell_source, "as submitted", NULL},
     {"G/cells/N/status", REG | 0400, ROW_SIZED, NULL, text_cell_status, "state, errno, times, ranks", NULL},
     {"G/cells/N/status.json", REG | 0400, ROW_SIZED | ROW_HIDDEN, NULL, text_cell_status_json, NULL, NULL},

@@ -468,14 +468,14 @@ text_cell_traceback(const struct place *at, struct buf *out, struct err *e)
 int
 text_report(const struct place *at, struct buf *out, struct err *e)
 {
-	report_print(at->cell, false, out);
+	report_print(at->cell, NULL, false, out);
 	return 0;
 }
 
 int
 text_report_json(const struct place *at, struct buf *out, struct err *e)
 {
-	report_print(at->cell, true, out);
+	report_print(at->cell, NULL, true, out);
 	return 0;
 }
 

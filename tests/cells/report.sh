@@ -65,6 +65,32 @@ main()"
 	like 'an error after a stall' "$(cat "$G/cells/$n/report")" 'error ValueError: later'
 	is 'a stall that was over' "$(grep '^stall' "$G/cells/$n/report")" ''
 }
+# while it runs: where the ranks are, what their frames hold alike, and what differs; nan first
+submit 'def main(epoch, optimizer):
+    loss = torch.tensor(float("nan") if rank else 0.25)
+    x = torch.zeros(2, 3)
+    if rank: time.sleep(1000)
+    dist.all_reduce(x)
+import time
+main(3, torch.optim.SGD(model.parameters(), 0.1))'
+reports() {
+	[[ $(cat "$G/cells/$n/report") =~ $1 ]]
+}
+until_true reports "where 0: main\(\) at <cell $n>:5.*where 1: main\(\) at <cell $n>:4.*differs loss: nan on 1, 0[.]25 on 0.*locals 0,1: epoch=3 optimizer[.]lr=0[.]1 x=float32\\[2,3\\]" ||
+	bad "of a cell that runs: $(cat "$G/cells/$n/report")"
+[ "$(wc -c <"$G/cells/$n/report")" -lt 1000 ] || bad 'it is long'
+"$PLAIN_PYTHON" - "$G/cells/$n/report.json" <<-'END' || bad 'report.json of a cell that runs'
+	import json, sys
+	report = json.load(open(sys.argv[1]))
+	assert {"name": "loss", "text": "nan on 1, 0.25 on 0"} in report["differs"], report
+	assert report["locals"][0]["text"].startswith("epoch=3 "), report
+	assert [each["ranks"] for each in report["where"]] == ["0", "1"], report
+END
+signals_wait || until_true reports 'stall rank 1 is in no collective .*rank 0 waits for it in all_reduce'
+echo interrupt >"$G/cells/$n/ctl"
+wait_cell "$n" >/dev/null
+like 'after it' "$(cat "$G/cells/$n/report")" 'differs loss: nan on 1, 0.25 on 0.*locals 0,1: epoch=3'
+
 echo 'from torch.utils.data import DataLoader
 class Samples:
     def __len__(self): return 4

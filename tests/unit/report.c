@@ -137,8 +137,8 @@ test_bounds(void)
 
 		end_cell(c);
 		CHECK(c->w->done);
-		report_print(c, false, &text);
-		report_print(c, true, &data);
+		report_print(c, NULL, false, &text);
+		report_print(c, NULL, true, &data);
 		CHECK(text.n <= REPORT_TEXT_MAX && data.n <= REPORT_JSON_MAX);
 		CHECK(is_json_line(&data));
 		for (size_t k = 0, n; k < text.n; k += MAX(n, (size_t)1)) {
@@ -166,7 +166,7 @@ test_words(void)
 	    fake_slice("frame /a/b.py:3\tmain\tf(x)\ncause KeyError: 'k'\nset x y\npeak_bytes "
 		       "1024\nfigures 1\n"),
 	    (uint32_t)0, (uint64_t)0, (uint64_t)0, (uint64_t)0, (uint64_t)0);
-	report_print(c, false, &b); /* why it has failed is known before it ends */
+	report_print(c, NULL, false, &b); /* why it has failed is known before it ends */
 	CHECK(strstr(b.p, "state running\nerrno EREMOTEIO\n") &&
 	      strstr(b.p, "\nrank 1\nerror ValueError: bad\n"));
 	buf_clear(&b);
@@ -174,7 +174,7 @@ test_words(void)
 	    fake_slice(""), fake_slice(""), fake_slice("set x y\npeak_bytes 4096\nfigures -3\n"),
 	    (uint32_t)0, (uint64_t)0, (uint64_t)0, (uint64_t)0, (uint64_t)0);
 	CHECK(report_figures(&c->w->subtasks[0]) == 0 && report_figures(&c->w->subtasks[1]) == 1);
-	report_print(c, false, &b);
+	report_print(c, NULL, false, &b);
 	CHECK_STR(b.p, "cell 1\nstate error\nerrno EREMOTEIO\nranks 0,1\nseconds 0.000\nrank 1\n"
 		       "error ValueError: bad\nfrom KeyError: 'k'\nat /a/b.py:3 main: f(x)\n"
 		       "see cells/1/traceback\nsee cells/1/rank1/locals\nsee cells/1/rank1/stdout\n"
