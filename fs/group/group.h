@@ -144,11 +144,18 @@ struct group_life {
 };
 
 /* The process group and its rebuilds (recovery.c). */
+enum recovery_state {
+	RECOVERY_WHOLE,
+	RECOVERY_WANTED,    /* the process group must be rebuilt before the next cell */
+	RECOVERY_REJOINING, /* the ranks join again */
+	RECOVERY_RETRY,	    /* the same, but one of them could not */
+	RECOVERY_SPOILED,   /* the same, but one of them or the store has died since */
+	RECOVERY_STATES
+};
+
 struct group_recovery {
 	uint32_t generation;
-	bool needed;		  /* the process group must be rebuilt before the next cell */
-	bool broken;		  /* a rank or the store has died since the rebuild began */
-	bool failed;		  /* the last rebuild failed on a rank */
+	enum recovery_state state;
 	int rejoining;		  /* ranks that have not answered yet */
 	int consecutive_failures; /* rank deaths or failed rebuilds in a row */
 	uint64_t began;		  /* now_ns() */
@@ -228,6 +235,16 @@ struct group {
 	struct req_list live; /* parked readers of log, follow, stream and wait */
 	TAILQ_ENTRY(group) link;
 };
+
+/* Prints a row of a table of states, of a group's life (lifecycle.c) or of its process group
+ * (recovery.c). help: NULL if the event has no effect. */
+static inline void
+step_print(
+    struct buf *out, const char *state, const char *event, const char *next, const char *help)
+{
+	if (help)
+		buf_addf(out, "%-10s %-9s %-10s %s\n", state, event, next, help);
+}
 
 /* The rank with this number, or NULL if it does not exist (any longer). */
 static inline struct rank *

@@ -400,10 +400,8 @@ lifecycle_print(struct buf *out)
 {
 	for (int s = 0; s < G_STATES; s++)
 		for (int v = 0; v < LIFE_EVENTS; v++)
-			if (table[s][v].help)
-				buf_addf(out, "%-10s %-8s %-10s %s\n", state_names[s],
-				    event_names[v], state_names[table[s][v].next],
-				    table[s][v].help);
+			step_print(out, state_names[s], event_names[v],
+			    state_names[table[s][v].next], table[s][v].help);
 }
 
 static void

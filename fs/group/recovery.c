@@ -12,28 +12,109 @@
 #include <errno.h>
 
 /* TICK: the interval for unblocking ranks that wait for a dead one, or a rank that waits for ranks
- * that wait for the rebuild. BROKEN, ALL: the time after which a rank that does not rejoin is
+ * that wait for the rebuild. SPOILED, ALL: the time after which a rank that does not rejoin is
  * killed, if another has died in the meantime or if none has. */
-enum { TICK_MS = 200, BROKEN_MS = 2000, ALL_MS = 30000 };
+enum { TICK_MS = 200, SPOILED_MS = 2000, ALL_MS = 30000 };
 
 enum { FAILURES_MAX = 3 }; /* failures in a row to start or to rejoin before the group is stopped */
 
 enum { TRACE_MAX = 800 }; /* characters of the report of what a rank could not repair */
 
+static const char *const state_names[RECOVERY_STATES] = {
+    [RECOVERY_WHOLE] = "whole",
+    [RECOVERY_WANTED] = "wanted",
+    [RECOVERY_REJOINING] = "rejoining",
+    [RECOVERY_RETRY] = "retry",
+    [RECOVERY_SPOILED] = "spoiled",
+};
+
+enum event {
+	REQUESTED,
+	BEGUN,
+	FAILED,	  /* a rank could not rejoin, though it lives */
+	DIED,	  /* a rank has, or the store */
+	REJOINED, /* all ranks have */
+	AGAIN,	  /* the same, but it was in vain */
+	STOPPED,  /* the ranks end */
+	EVENTS
+};
+
+static const char *const event_names[EVENTS] = {
+    [REQUESTED] = "requested",
+    [BEGUN] = "begun",
+    [FAILED] = "failed",
+    [DIED] = "died",
+    [REJOINED] = "rejoined",
+    [AGAIN] = "again",
+    [STOPPED] = "stopped",
+};
+
+/* clang-format off */
+static const struct {
+	enum recovery_state next;
+	const char *help; /* NULL: the event has no effect */
+} table[RECOVERY_STATES][EVENTS] = {
+    [RECOVERY_WHOLE] = {
+	[REQUESTED] = {RECOVERY_WANTED, "a rank or a collective has failed, or `recover` was written"},
+    },
+    [RECOVERY_WANTED] = {
+	[BEGUN]     = {RECOVERY_REJOINING, "once no cell runs and all ranks have processes, they rejoin; cells wait"},
+	[STOPPED]   = {RECOVERY_WHOLE, "the ranks end"},
+    },
+    [RECOVERY_REJOINING] = {
+	[FAILED]    = {RECOVERY_RETRY, "a rank could not rejoin; the others are waited for"},
+	[DIED]      = {RECOVERY_SPOILED, "a rank or the store; who waits for it is unblocked, and killed after 2 s"},
+	[REJOINED]  = {RECOVERY_WHOLE, "all ranks; cells go on"},
+	[AGAIN]     = {RECOVERY_WANTED, "a rank that had rejoined dies"},
+	[STOPPED]   = {RECOVERY_WHOLE, "the ranks end"},
+    },
+    [RECOVERY_RETRY] = {
+	[DIED]      = {RECOVERY_SPOILED, "a rank or the store, too"},
+	[AGAIN]     = {RECOVERY_WANTED, "the others have rejoined"},
+	[REJOINED]  = {RECOVERY_WHOLE, "it has failed 4 times in a row; `error` says why"},
+	[STOPPED]   = {RECOVERY_WHOLE, "the ranks end"},
+    },
+    [RECOVERY_SPOILED] = {
+	[AGAIN]     = {RECOVERY_WANTED, "the others have rejoined or failed; the dead one is replaced"},
+	[REJOINED]  = {RECOVERY_WHOLE, "it has failed 4 times in a row; `error` says why"},
+	[STOPPED]   = {RECOVERY_WHOLE, "the ranks end"},
+    },
+};
+
+/* clang-format on */
+
+void
+recovery_print(struct buf *out)
+{
+	for (int s = 0; s < RECOVERY_STATES; s++)
+		for (int v = 0; v < EVENTS; v++)
+			step_print(out, state_names[s], event_names[v],
+			    state_names[table[s][v].next], table[s][v].help);
+}
+
+/* Returns false if the event has no effect. */
+static bool
+take(struct group *g, enum event event)
+{
+	if (!table[g->recovery.state][event].help)
+		return false;
+	g->recovery.state = table[g->recovery.state][event].next;
+	return true;
+}
+
 void
 recovery_reset(struct group *g)
 {
 	g->recovery.generation++;
-	g->recovery.needed = g->recovery.failed = false;
+	take(g, STOPPED);
 	g->recovery.consecutive_failures = 0;
 }
 
 void
 recovery_request(struct group *g, const char *reason)
 {
-	if (g->recovery.needed || (g->life.state != G_READY && g->life.state != G_STARTING))
+	if ((g->life.state != G_READY && g->life.state != G_STARTING) || !take(g, REQUESTED))
 		return;
-	g->recovery.needed = true;
 	journal_event(g, "rebuild-wanted reason=%s", reason);
 	journal_changed(g);
 }
@@ -41,7 +122,7 @@ recovery_request(struct group *g, const char *reason)
 bool
 recovery_pending(const struct group *g)
 {
-	return g->recovery.needed || recovery_running(g);
+	return g->recovery.state != RECOVERY_WHOLE;
 }
 
 bool
@@ -78,7 +159,7 @@ recovery_waits_for_cells(const struct group *g)
 	struct rank_set own;
 	int works = 0;
 
-	if (!g->recovery.needed || recovery_running(g))
+	if (g->recovery.state != RECOVERY_WANTED)
 		return false;
 	external_own(g, &own);
 	RANK_SET_EACH (rank, &own) {
@@ -102,28 +183,43 @@ one_is_killed(const struct group *g)
 
 static void on_tick(void *arg);
 
-/* Completes the rebuild if all ranks have rejoined. */
+static void
+whole(struct group *g)
+{
+	struct err e = {0};
+
+	if (g->recovery.state == RECOVERY_REJOINING) {
+		g->recovery.consecutive_failures = 0;
+		journal_event(g, "recovered generation=%u", g->recovery.generation);
+	} else {
+		fail(&e, EREMOTEIO,
+		    "the process group could not be rebuilt, %d times in a row: collectives fail "
+		    "until restart",
+		    g->recovery.consecutive_failures);
+		journal_fail(g, &e, "recover");
+		journal_event(g, "recover-failed generation=%u", g->recovery.generation);
+	}
+	take(g, REJOINED);
+	journal_changed(g);
+	group_tell(recovered, g);
+}
+
+/* Completes the rebuild if all ranks have rejoined. If one dies, it is made again once its
+ * replacement runs. */
 static void
 done_if_so(struct group *g)
 {
-	if (recovery_running(g) || g->life.state != G_READY)
+	if (recovery_running(g) || g->life.state != G_READY || !recovery_pending(g))
 		return;
-	if (!external_others_are(g, R_READY) || one_is_killed(g)) {
-		recovery_begin(g); /* a rank is dying: rebuild again once its replacement runs */
+	if (!external_others_are(g, R_READY) || one_is_killed(g) ||
+	    (g->recovery.state != RECOVERY_REJOINING && recovery_tolerates(g))) {
+		take(g, AGAIN);
+		recovery_begin(g);
 		return;
 	}
 	loop_timer_del(g->recovery.timer);
 	g->recovery.timer = NULL;
-	if (g->recovery.failed && recovery_tolerates(g)) {
-		g->recovery.failed = false;
-		recovery_begin(g);
-		return;
-	}
-	g->recovery.needed = g->recovery.failed = false;
-	g->recovery.consecutive_failures = 0;
-	journal_event(g, "recovered generation=%u", g->recovery.generation);
-	journal_changed(g);
-	group_tell(recovered, g);
+	whole(g);
 }
 
 static void
@@ -136,7 +232,7 @@ on_rebuilt(void *arg, struct msg *m, const struct err *e, struct slice trace)
 
 	if (!m) {
 		journal_fail(g, e, "recover");
-		g->recovery.failed = true;
+		take(g, FAILED);
 	} else if (wire_unpack(m, Rrebuild, NULL, &not_repaired) == 0 && not_repaired.n) {
 		fail(&what, EREMOTEIO, "rank %d, after the process group was rebuilt: %.*s",
 		    k->number, (int)MIN(not_repaired.n, (size_t)TRACE_MAX), not_repaired.p);
@@ -165,7 +261,7 @@ unblock_stuck(struct group *g)
 {
 	bool waited = false;
 
-	if (!g->recovery.needed || g->life.state != G_READY || g->set.grace < 0)
+	if (!recovery_pending(g) || g->life.state != G_READY || g->set.grace < 0)
 		return;
 	for (int i = 0; i < g->size; i++)
 		waited |= !queue_works(&g->ranks[i]) && !TAILQ_EMPTY(&g->ranks[i].queue);
@@ -213,11 +309,11 @@ kill_late(struct group *g, uint64_t limit_ms)
 			buf_addf(&late, "%s%d", late.n ? "," : "", i);
 	if (!late.n)
 		return;
-	if (!g->recovery.broken)
+	if (g->recovery.state != RECOVERY_SPOILED)
 		add_store(g, &late);
 	fail(&e, ETIMEDOUT, "ranks that did not rejoin the process group in %d s%s are killed: %s",
-	    (int)(limit_ms / MS_PER_S), g->recovery.broken ? ", after another one had died," : "",
-	    late.p);
+	    (int)(limit_ms / MS_PER_S),
+	    g->recovery.state == RECOVERY_SPOILED ? ", after another one had died," : "", late.p);
 	journal_fail(g, &e, "recover");
 	journal_event(g, "recover-late %s", e.text);
 	buf_free(&late);
@@ -232,7 +328,8 @@ static void
 on_tick(void *arg)
 {
 	struct group *g = arg;
-	uint64_t limit = g->recovery.broken ? BROKEN_MS : ALL_MS;
+	bool spoiled = g->recovery.state == RECOVERY_SPOILED;
+	uint64_t limit = spoiled ? SPOILED_MS : ALL_MS;
 	bool late = now_ns() - g->recovery.began > limit * NS_PER_MS;
 
 	g->recovery.timer = NULL;
@@ -242,7 +339,7 @@ on_tick(void *arg)
 	}
 	if (late)
 		kill_late(g, limit);
-	for (int i = 0; !late && g->recovery.broken && i < g->size; i++)
+	for (int i = 0; !late && spoiled && i < g->size; i++)
 		unblock(&g->ranks[i]);
 	g->recovery.timer = loop_timer(daemon_.loop, TICK_MS, on_tick, g);
 }
@@ -253,8 +350,8 @@ recovery_begin(struct group *g)
 	struct rank_set own;
 	bool whole;
 
-	if (g->life.state != G_READY || !g->recovery.needed)
-		return !g->recovery.needed;
+	if (g->life.state != G_READY || !recovery_pending(g))
+		return !recovery_pending(g);
 	if (recovery_running(g) || (store_wanted(g) && !g->store.listening))
 		return false;
 	external_own(g, &own);
@@ -269,8 +366,8 @@ recovery_begin(struct group *g)
 		if (k->kill_sent || (k->state != R_READY && k->state != R_STARTED))
 			return false;
 	}
+	take(g, BEGUN);
 	g->recovery.generation++;
-	g->recovery.broken = false;
 	g->recovery.began = now_ns();
 	journal_event(g, "recover generation=%u", g->recovery.generation);
 	loop_timer_del(g->recovery.timer);
@@ -300,9 +397,9 @@ recovery_rejoined(struct rank *k)
 
 /* A rebuild in progress can no longer succeed. */
 static void
-mark_broken(struct group *g)
+spoil(struct group *g)
 {
-	g->recovery.broken = true;
+	take(g, DIED);
 	for (int i = 0; i < g->size; i++)
 		unblock(&g->ranks[i]);
 }
@@ -312,14 +409,14 @@ recovery_rank_died(struct rank *k)
 {
 	set_rejoining(k, false);
 	recovery_request(k->g, "rank-died");
-	mark_broken(k->g);
+	spoil(k->g);
 }
 
 void
 recovery_store_died(struct group *g)
 {
 	recovery_request(g, "store-died");
-	mark_broken(g);
+	spoil(g);
 }
 
 void
@@ -327,7 +424,7 @@ recovery_stop(struct group *g)
 {
 	loop_timer_del(g->recovery.timer);
 	g->recovery.timer = NULL;
-	g->recovery.needed = false;
+	take(g, STOPPED);
 	for (int i = 0; i < g->size; i++)
 		set_rejoining(&g->ranks[i], false);
 }

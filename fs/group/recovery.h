@@ -7,6 +7,8 @@
 #define RECOVERY_H
 #include "group/group.h"
 
+/* Prints the table of its states, as lifecycle_print() does. */
+void recovery_print(struct buf *out);
 /* For a start: begins a new generation, with nothing to rebuild. */
 void recovery_reset(struct group *g);
 /* The ranks are ending: cancels the rebuild. */

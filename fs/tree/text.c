@@ -4,6 +4,7 @@
 #include "base/plain.h"
 #include "group/cell.h"
 #include "group/queue_list.h"
+#include "group/recovery.h"
 #include "group/host_text.h"
 #include "group/hosts.h"
 #include "group/journal.h"
@@ -94,6 +95,8 @@ text_readme(const struct place *at, struct buf *out, struct err *e)
 	ctl_help(out);
 	buf_adds(out, "\nThe life of a group: state, event, next state.\n");
 	lifecycle_print(out);
+	buf_adds(out, "The process group of a started group, likewise.\n");
+	recovery_print(out);
 	return 0;
 }
 

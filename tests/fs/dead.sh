@@ -106,6 +106,20 @@ if [ -x "$BUILD/fake/engine" ]; then
 	DDIP_FAKE=spawn refuses 'no processes' EAGAIN 'no more processes' -o size=2
 	DDIP_FAKE=spawn_failed refuses 'dead at birth' EHOSTDOWN 'exit status 3' -o size=2
 	DDIP_FAKE=init refuses 'no torch' ENOENT "No module named 'torch'" -o size=2
+	# a process group that cannot be rebuilt is not said to have recovered; restart makes another one
+	touch "$T/fails"
+	DDIP_FAKE=rebuild DDIP_FAKE_ONCE=$T/fails mount_plain -o size=2
+	echo start >"$G/ctl"
+	exec 6<"$G/events"
+	echo recover >"$G/ctl"
+	like 'it gives up' "$(await 6 ' recover(ed|-failed) ')" 'recover-failed generation=5$'
+	like 'says so' "$(tail -n 1 "$G/error")" 'could not be rebuilt, 4 times in a row.*until restart'
+	is 'and stays' "$(key "$G/status" state)" idle
+	rm "$T/fails"
+	echo recover >"$G/ctl"
+	like 'it can be tried again' "$(await 6 ' recover(ed|-failed) ')" 'recovered generation=6$'
+	exec 6<&-
+	unmount
 	unset DDIP_ENGINE
 fi
 like 'no engine' "$(DDIP_ENGINE=$T/nothing "$BUILD/ddipfs" "$M" 2>&1; cat "$G/error" 2>&1)" "$T/nothing"

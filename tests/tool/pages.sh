@@ -37,8 +37,8 @@ for word in $(sed -n '/^NAME is/,/^Verbs/s/^  \([a-z][a-z0-9]*\) .*/\1/p' <<<"$r
 	has README.md "$word" "$quoted"
 done
 
-life=$(sed -n '/^The life of a group/,$p' <<<"$readme" | tail -n +2)
-[ "$(wc -l <<<"$life")" -gt 10 ] || bad "the table of states is not told: $life"
+life=$(sed -n '/^The life of a group/,$p' <<<"$readme" | grep -vE '^The (life|process group) of')
+[ "$(wc -l <<<"$life")" -gt 30 ] || bad "the table of states is not told: $life"
 while read -r from event to help; do
 	grep -qF -- ".It $from Ta $event Ta $to Ta $help" fs/ddipfs.4 ||
 		bad "ddipfs(4) lacks the transition $from, $event, $to: $help"

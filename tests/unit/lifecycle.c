@@ -432,7 +432,12 @@ test_table(void)
 	for (const char *s = "new\0starting\0idle\0stopping\0restarting\0stopped\0"; *s;
 	     s += strlen(s) + 1)
 		CHECK(strstr(b.p, s) != NULL);
-	CHECK(strncmp(b.p, "new        start    starting   ", 31) == 0);
+	CHECK(strncmp(b.p, "new        start     starting   ", 32) == 0);
+	buf_clear(&b);
+	recovery_print(&b);
+	for (const char *s = "whole\0wanted\0rejoining\0retry\0spoiled\0"; *s; s += strlen(s) + 1)
+		CHECK(strstr(b.p, s) != NULL);
+	CHECK(strncmp(b.p, "whole      requested wanted     ", 32) == 0);
 	buf_free(&b);
 }
 
