@@ -72,7 +72,7 @@ def _on_sigint(signum, frame):
 
 def _probed(signum, frame):
     """The probe signal: Python is running handlers, so one of the program's own has taken SIGINT,
-    unless an import defers it. Or the request that is running was cancelled."""
+    unless an import defers it, or C code ignored it. Or the running request was cancelled."""
     if _ddip.is_cancelled():
         raise state.Cancelled
     if not imports.holds():
@@ -92,7 +92,8 @@ def _watched(real):
     def watched(signalnum, handler):
         old = real(signalnum, handler)
         if signalnum == signal.SIGINT and os.getpid() == state.pid:
-            _ddip.own_handler(handler not in (_on_sigint, signal.default_int_handler))
+            ours = handler is _on_sigint
+            _ddip.own_handler(not ours and handler is not signal.default_int_handler, ours)
         return old
 
     return watched

@@ -246,9 +246,13 @@ py_interrupt_wanted(PyObject *module, PyObject *unused)
 }
 
 static PyObject *
-py_own_handler(PyObject *module, PyObject *is_own)
+py_own_handler(PyObject *module, PyObject *args)
 {
-	rank_sigint_set(PyObject_IsTrue(is_own) == 1);
+	int own, ours;
+
+	if (!PyArg_ParseTuple(args, "pp:own_handler", &own, &ours))
+		return NULL;
+	rank_sigint_set(own, ours);
 	Py_RETURN_NONE;
 }
 
@@ -531,7 +535,7 @@ static PyMethodDef methods[] = {
     {"probe_signal", py_probe_signal, METH_NOARGS, "The signal to register probed for"},
     {"probed", py_probed, METH_VARARGS, "Signal handler: Python runs handlers"},
     {"interrupt_wanted", py_interrupt_wanted, METH_NOARGS, "Is a SIGINT for user code?"},
-    {"own_handler", py_own_handler, METH_O, "own_handler(bool): the program handles SIGINT"},
+    {"own_handler", py_own_handler, METH_VARARGS, "own_handler(own, ours): of SIGINT"},
     {"store_socket", py_store_socket, METH_VARARGS,
 	"store_socket(fd, bool): fd is (not) a store connection"},
     {"repeat", py_repeat, METH_O, "repeat(cell): SIGINT again; False: it does not run"},

@@ -39,8 +39,10 @@
  *                              is then notified that it is raised (Nsignalled), or held for it
  *   probe_signal() -> int      the real-time signal to register probed for (with signal.signal)
  *   probed(signum, frame)      notifies the daemon that Python runs signal handlers, if the handler
- *                              of SIGINT did not call interrupt_wanted: it is the program's own
- *   own_handler(bool)          does the program handle SIGINT? Called after each signal.signal()
+ *                              of SIGINT did not call interrupt_wanted: it is the program's own.
+ *                              Sends SIGINT again if it was ignored when it came
+ *   own_handler(own, ours)     own: the program handles SIGINT itself; ours: the engine's handler
+ *                              does. Called after each signal.signal()
  *   store_socket(fd, bool)     fd has become, or ceases to be, a connection to the store
  *   repeat(cell) -> bool       sends the SIGINT of an interrupt again; False: that cell does not
  *                              run

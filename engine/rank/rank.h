@@ -136,7 +136,9 @@ int rank_cell_wanted(void);
 void rank_cell_interrupt(uint32_t cell, enum interrupt_why why);
 int rank_cell_probe_signal(void);
 void rank_cell_signal_main(void); /* sends it to the main thread, if Python has a handler */
-/* The handler of the probe signal: Python runs handlers, so SIGINT went to the program's own. */
+/* The handler of the probe signal: Python runs handlers, so SIGINT went to the program's own. If
+ * the engine's was set when SIGINT was sent, it came while C code ignored it, as system(3) does: it
+ * is sent again, once. */
 void rank_cell_probed(void);
 /* Sends SIGINT to the main thread again. Returns false if this cell is no longer running. */
 bool rank_cell_repeat(uint32_t cell);
@@ -380,8 +382,10 @@ void rank_stdin_unlock(void);
 bool rank_reader_waits(const char *name);
 
 /* rank_sigint.c */
-void rank_sigint_set(bool is_own); /* does the program handle SIGINT itself? */
-void rank_sigint_begin(void);	   /* when a cell begins */
+/* own: the program handles SIGINT itself. ours: the engine's handler is the one that is set. */
+void rank_sigint_set(bool own, bool ours);
+bool rank_sigint_is_ours(void);
+void rank_sigint_begin(void); /* when a cell begins */
 void rank_sigint_interrupted(void);
 /* Does the program handle SIGINT itself, and has it been interrupted no more than once? */
 bool rank_sigint_ends_itself(void);

@@ -20,6 +20,7 @@ static struct {
 	uint32_t ahead;	  /* the cell of an interrupt that came before the cell began; 0: none */
 	bool pending;	  /* we sent the running cell an interrupt that is not raised yet */
 	bool asked;	  /* not yet reported whether the main thread noticed it */
+	bool ours;	  /* the engine's handler was set when it was sent */
 	enum interrupt_why why; /* of the interrupt that is pending or ahead */
 	struct loop *loop;	/* of the I/O thread, which runs the timer */
 	struct timer *timer;
@@ -139,7 +140,18 @@ rank_cell_wanted(void)
 void
 rank_cell_probed(void)
 {
-	settle(false);
+	bool ignored;
+
+	rank_cell_lock();
+	ignored = cell.running && cell.asked && cell.pending && cell.ours;
+	cell.ours = false;
+	if (ignored)
+		syscall(SYS_tgkill, getpid(), getpid(), SIGINT);
+	rank_cell_unlock();
+	if (ignored)
+		rank_cell_signal_main(); /* Python runs the handler of SIGINT before this one */
+	else
+		settle(false);
 }
 
 void
@@ -196,6 +208,7 @@ rank_cell_repeat(uint32_t number)
 	runs = number != 0 && cell.running == number;
 	if (runs) {
 		cell.pending = cell.asked = true;
+		cell.ours = rank_sigint_is_ours();
 		syscall(SYS_tgkill, getpid(), getpid(), SIGINT); /* the main thread alone */
 	}
 	rank_cell_unlock();
@@ -210,6 +223,7 @@ rank_cell_interrupt(uint32_t number, enum interrupt_why why)
 	rank_cell_lock();
 	if (cell.running && number == cell.running) {
 		cell.pending = cell.asked = sent = true;
+		cell.ours = rank_sigint_is_ours();
 		cell.why = why;
 		/* Like a terminal, kill(0) also signals the cell's children. This thread is not
 		 * hit: it blocks all signals. */

@@ -7,12 +7,20 @@
 #include <stdatomic.h>
 
 static atomic_bool own;
+static atomic_bool ours = true;
 static atomic_uint interrupts; /* of the cell that runs */
 
 void
-rank_sigint_set(bool is_own)
+rank_sigint_set(bool is_own, bool is_ours)
 {
 	own = is_own;
+	ours = is_ours;
+}
+
+bool
+rank_sigint_is_ours(void)
+{
+	return ours;
 }
 
 void

@@ -49,6 +49,14 @@ SCENES = {
     "await": ("import asyncio\nbegins()\nawait asyncio.Event().wait()", ""),
     "%%bash": ("%%bash\n(sleep 1000 & exec sleep 1000) &\necho begins\nwait\nsleep 1000", ""),
     "subprocess.run": ("import subprocess\nbegins()\nsubprocess.run(['sleep', '1000'])", ""),
+    # which ignores SIGINT while it waits
+    "os.system": ("import os, time\nbegins()\nos.system('sleep 1000')\ntime.sleep(1000)", ""),
+    "os.system in a thread": (
+        "import os, threading, time\nbegins()\n"
+        "t = threading.Thread(target=os.system, args=('sleep 1000',))\n"
+        "t.start()\nt.join()\ntime.sleep(1000)",
+        "",
+    ),
     "DataLoader workers": (
         "import time, torch.utils.data as d\n"
         "class Slow(d.Dataset):\n    def __len__(self): return 4\n"
