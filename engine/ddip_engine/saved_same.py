@@ -26,7 +26,7 @@ def differing(files):
     for name, owners in first.owners.items():  # in the order in which they were pickled
         for owner in owners:
             if owner in names:
-                names.setdefault(name, f"it shares an object with {owner}: {names[owner]}")
+                names.setdefault(name, f"it shares an object with {owner}")
     return names, generators
 
 
@@ -39,27 +39,40 @@ class _Names:
         self.texts = {}  # name -> its pickle, as text that does not depend on the others
         self.owners = {}  # name -> the names that have objects of it
         self.spans = {}  # name -> the first of its buffers, the one after the last
-        at, made, last = 0, [], None
-        for name, size, _, first in head["names"]:
-            begin, lines = len(made), []
-            owners = self.owners[name] = {}
-            for op, arg in clone_load.ops(pickles[at : at + size]):
-                if op in clone_load.MEMOIZES:
-                    made.append(name)
-                elif op in clone_load.FROM_MEMO and arg < begin:
-                    owners[made[arg]] = None
-                    op, arg = "GET", (made[arg], arg - made.index(made[arg]))
-                elif op in clone_load.FROM_MEMO:
-                    op, arg = "GET", arg - begin
-                elif op == "FRAME":
-                    continue
-                lines.append(f"{op} {arg!r}")
-            self.texts[name] = "\n".join(lines)
+        self.made = []  # for each object of the memo: its name, its text if that is all of it
+        ends = [*[first for *_, first in head["names"]][1:], len(self.buffers)]
+        at = 0
+        for (name, size, _, first), end in zip(head["names"], ends, strict=True):
+            self.owners[name], self.spans[name] = {}, (first, end)
+            self.texts[name] = "\n".join(self._lines(name, pickles[at : at + size]))
             at += size
-            self.spans[name] = [first, len(self.buffers)]
-            if last is not None:
-                self.spans[last][1] = first
-            last = name
+
+    def _lines(self, name, pickled):
+        """The operations, where references to objects do not depend on what is before this name."""
+        begin, last, lines = len(self.made), None, []
+        for op, arg in clone_load.ops(pickled):
+            if op in clone_load.MEMOIZES:
+                self.made.append((name, last))
+                continue
+            if op in ("FRAME", "PROTO"):
+                continue
+            line = f"{op} {arg!r}"
+            if op in clone_load.FROM_MEMO:
+                owner, last = self.made[arg]
+                line = last or f"GET {arg - begin}"
+                if last is None and arg < begin:
+                    self.owners[name][owner] = None
+                    line = f"GET {arg - self._first(owner)} of {owner}"
+            elif op == "STACK_GLOBAL":
+                line = last = f"GLOBAL {lines[-2:]}"
+                del lines[-2:]
+            else:
+                last = line if type(arg) in (str, bytes) else None
+            lines.append(line)
+        return lines
+
+    def _first(self, owner):
+        return next(i for i, (name, _) in enumerate(self.made) if name == owner)
 
     def equals(self, other, name):
         if self.texts[name] != other.texts.get(name):
