@@ -37,6 +37,12 @@ struct host_settings {
 	double linger;		    /* seconds */
 };
 
+/* What a preemption does (preempt.c). */
+struct preempt_settings {
+	int signo;  /* the signal that tells of one; 0: none */
+	char *save; /* the directory to save to before; owned, "": none */
+};
+
 /* What `ctl` sets (settings.c). Strings are owned. Times are in seconds; negative means off. */
 struct settings {
 	long long size; /* 0: one per GPU, 2 without GPUs */
@@ -48,7 +54,7 @@ struct settings {
 	long long spool; /* bytes of output to keep per stream; 0: all */
 	bool cwd_is_set; /* `cwd` is not the default */
 	bool autogc, quiet;
-	int on_preempt;		  /* a signal number; 0: none */
+	struct preempt_settings on_preempt;
 	struct rank_set external; /* whose processes are started by someone else (external.c) */
 };
 

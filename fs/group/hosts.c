@@ -279,9 +279,10 @@ hosts_update(struct group *g)
 static char *
 zygote_env(const struct settings *s)
 {
-	if (!s->on_preempt)
+	if (!s->on_preempt.signo)
 		return xstrdup(s->env);
-	return xasprintf("%s" ENGINE_ENV_ON_PREEMPT "=%s\n", s->env, signal_name(s->on_preempt));
+	return xasprintf(
+	    "%s" ENGINE_ENV_ON_PREEMPT "=%s\n", s->env, signal_name(s->on_preempt.signo));
 }
 
 /* Gets a host's agent and zygote as the settings require. Returns 0, or -errno with *e set. */

@@ -4,24 +4,31 @@
 #include "group/escalation.h"
 #include "group/hooks.h"
 #include "group/journal.h"
+#include "group/queue.h"
 #include "group/registry.h"
+#include "group/save.h"
+#include "group/cell.h"
 #include "group/task.h"
 #include "signal_name.h"
+#include <errno.h>
 #include <signal.h>
+#include <stdlib.h>
 
-enum { SAME_S = 60 }; /* signals within this time belong to one preemption */
+/* SAME_S: signals within this time belong to one preemption. BEGINS_MS: in which a save has to come
+ * to a step, where `grace` gives it more. */
+enum { SAME_S = 60, BEGINS_MS = 10000 };
 
-void
-preempt_cells(struct group *g, int signo, const char *host)
+/* Preempts the running cells, except one. */
+static void
+preempt_now(struct group *g, const struct cell *but)
 {
 	uint64_t now = now_ns();
 	bool any = false;
 
-	journal_event(g, "preempted signal=%s host=%s", signal_name(signo), host);
 	for (int i = 0; i < g->size; i++) {
 		struct subtask *j = queue_outermost(&g->ranks[i]);
 
-		if (!j || !j->w->cell || j->w->escalation.asked == now)
+		if (!j || !j->w->cell || j->w->cell == but || j->w->escalation.asked == now)
 			continue;
 		j->w->escalation.asked = now;
 		journal_event(g, "cell %d preempted", j->w->cell->number);
@@ -33,6 +40,71 @@ preempt_cells(struct group *g, int signo, const char *host)
 		group_tell(above.cell_news, g, NULL, CELL_PREEMPTED, -1);
 }
 
+/* ---- a save within the running cell comes first ---- */
+
+struct saving {
+	struct task *w;
+	void (*ended)(struct task *w);
+	struct timer *timer; /* until it has begun; NULL: the time is up */
+};
+
+static void
+save_ended(struct task *w)
+{
+	struct saving *s = w->arg;
+	struct group *g = w->g;
+
+	loop_timer_del(s->timer);
+	w->arg = NULL;
+	w->ended = s->ended;
+	free(s);
+	w->ended(w);
+	if (g->life.state == G_READY)
+		preempt_now(g, NULL);
+}
+
+static void
+on_late(void *arg)
+{
+	struct saving *s = arg;
+
+	s->timer = NULL;
+	task_cancel(s->w, ETIMEDOUT, "the cell is preempted: it has made no step"); /* frees s */
+}
+
+static void
+save_first(struct group *g)
+{
+	struct err e = {0};
+	struct cell *c = save_submit(g, "save", g->set.on_preempt.save, &e);
+	struct saving *s;
+
+	if (!c) {
+		journal_fail(g, &e, "on_preempt");
+		preempt_now(g, NULL);
+		return;
+	}
+	if (!c->w->payload.steer) { /* no cell runs on all ranks */
+		preempt_now(g, c);
+		return;
+	}
+	s = xcalloc(1, sizeof(*s));
+	*s = (struct saving){c->w, c->w->ended, NULL};
+	s->timer = loop_timer(daemon_.loop, BEGINS_MS, on_late, s);
+	c->w->arg = s;
+	c->w->ended = save_ended;
+}
+
+void
+preempt_cells(struct group *g, int signo, const char *host)
+{
+	journal_event(g, "preempted signal=%s host=%s", signal_name(signo), host);
+	if (*g->set.on_preempt.save)
+		save_first(g);
+	else
+		preempt_now(g, NULL);
+}
+
 bool
 preempt_signal(int signo, const char *host)
 {
@@ -41,7 +113,7 @@ preempt_signal(int signo, const char *host)
 	bool is_some = false, busy = false;
 
 	TAILQ_FOREACH (g, &groups, link) {
-		if (g->set.on_preempt != signo)
+		if (g->set.on_preempt.signo != signo)
 			continue;
 		is_some = true;
 		busy |= group_busy(g);

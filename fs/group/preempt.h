@@ -1,6 +1,6 @@
 /*
  * Preemption (`on_preempt`): when the cluster signals the daemon or an agent that it is about to
- * take a host away, every running cell gets ddip.Preempted.
+ * take a host away, every running cell gets ddip.Preempted, after a save where one is asked for.
  */
 #ifndef PREEMPT_H
 #define PREEMPT_H

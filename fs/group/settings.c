@@ -63,6 +63,7 @@ settings_default(struct settings *s)
 	    .cwd = xstrdup(daemon_.cwd),
 	    .preload = xstrdup(""),
 	    .env = xstrdup(""),
+	    .on_preempt = {0, xstrdup("")},
 	    .hosts = {xstrdup(""), xstrdup(DEFAULT_LAUNCHER), xstrdup(""), xstrdup(""),
 		DEFAULT_LINGER},
 	    .timeout = -1,
@@ -83,6 +84,7 @@ settings_free(struct settings *s)
 	free(s->cwd);
 	free(s->preload);
 	free(s->env);
+	free(s->on_preempt.save);
 	free(s->hosts.names);
 	free(s->hosts.launcher);
 	free(s->hosts.engine);
@@ -213,11 +215,15 @@ print_external(const void *value, struct buf *out)
 }
 
 static void
-print_signal(const void *value, struct buf *out)
+print_preempt(const void *value, struct buf *out)
 {
-	const int *signo = value;
+	const struct preempt_settings *s = value;
 
-	buf_adds(out, *signo ? signal_name(*signo) : "off");
+	buf_adds(out, s->signo ? signal_name(s->signo) : "off");
+	if (*s->save) {
+		buf_adds(out, " save ");
+		words_print(s->save, out);
+	}
 }
 
 static int
@@ -366,6 +372,7 @@ tell_autogc(struct group *g)
 static int
 do_on_preempt(struct verb_call *c)
 {
+	struct preempt_settings *set = &group_of(c)->set.on_preempt;
 	int signo = signal_name_find(c->word[1]);
 	const int *known = signal_preempts;
 
@@ -374,7 +381,10 @@ do_on_preempt(struct verb_call *c)
 	if (!*known && strcmp(c->word[1], "off") != 0)
 		return fail(c->e, EINVAL,
 		    "on_preempt: want USR1, USR2, XCPU, PWR, TERM or off, not '%.80s'", c->word[1]);
-	group_of(c)->set.on_preempt = *known;
+	if (c->n > 1 && (c->n != 3 || strcmp(c->word[2], "save") != 0 || !*c->word[3] || !*known))
+		return fail(c->e, EINVAL, "on_preempt: want SIGNAL save DIR, or SIGNAL alone");
+	set->signo = *known;
+	xreplace(&set->save, c->n > 1 ? c->word[3] : "");
 	return 0;
 }
 
@@ -527,7 +537,7 @@ static const struct verb verbs[] = {
     {"engine", "PATH|DIR/|auto", "the path of ddip-engine on the hosts, or where a copy is kept; auto: it is copied there", 1, 1, 0, do_engine, SETTING(print_or_auto, hosts.engine)},
     {"master_addr", "ADDR|auto", "the address at which all hosts reach rank 0's host", 1, 1, VERB_LACKING, do_master_addr, SETTING(print_or_auto, hosts.master_addr)},
     {"linger", "S", "seconds that ranks outlive the connection to their host", 1, 1, 0, set_seconds, SETTING(print_seconds, hosts.linger, .most = LINGER_MAX)},
-    {"on_preempt", "SIGNAL|off", "the signal before a preemption: raises ddip.Preempted in cells", 1, 1, 0, do_on_preempt, SETTING(print_signal, on_preempt)},
+    {"on_preempt", "SIGNAL [save DIR]|off", "the signal before a preemption: saves, raises ddip.Preempted in cells", 1, 3, 0, do_on_preempt, SETTING(print_preempt, on_preempt)},
     {"gpus", "all|none|3,1|UUID", "the GPUs, in this order; one named twice serves two ranks", 1, WORDS_MAX, 0, do_gpus, SETTING(print_word, gpus)},
     {"backend", "auto|nccl|gloo|none", "the backend of the process group", 1, 1, 0, do_backend, SETTING(print_word, backend)},
     {"python", "PATH", "the Python interpreter", 1, 1, 0, do_python, SETTING(print_word, python)},

@@ -63,3 +63,35 @@ until_true grep -q state=queued "$G/queue"
 echo interrupt >"$G/rank1/ctl"
 wait $!
 is 'behind the cell of some ranks' "$(cat "$T/outcome")" 0
+
+# a preemption saves first, then the program gets its exception; the last one stays where that cannot be
+rm -r ck
+printf '%s\n' stop "on_preempt USR1 save '$T/work/ck'" start >"$G/ctl"
+is 'the setting' "$(grep ^on_preempt "$G/ctl")" "on_preempt USR1 save $T/work/ck"
+is 'wrong' "$(errno write "$G/ctl" 'on_preempt USR1 save')" EBUSY
+program 150 0.02 >"$T/preempted" 2>&1 &
+running=$!
+until_true steps 3
+kill -USR1 "$(daemon_pid)"
+wait $running
+is 'it is interrupted' $? 130
+like 'the program is told' "$(cat "$T/preempted")" 'ddip.Preempted'
+is 'it was saved before' "$(grep -o "save cell=[0-9]* ok\|cell [0-9]* preempted" "$G/events.last" | sed 's/[0-9][0-9]*/N/' | tail -n 2 | xargs)" \
+	'save cell=N ok cell N preempted'
+program 150 0.01 >"$T/again" 2>&1 &
+running=$!
+until_true steps 2
+guarded "$ddip" load ck 2>/dev/null || bad 'load what a preemption has saved'
+wait $running || bad "the program: $(tail "$T/again")"
+is 'the numbers of an undisturbed run, again' "$(cat "$T/again")" "$(cat "$T/undisturbed")"
+printf '%s\n' 'grace 0.3' reset >"$G/ctl"
+submit 'import time
+while True: time.sleep(0.01)'
+until_true grep -q busy "$G/status"
+is 'without steps' "$(errno write "$G/ctl" preempt)" 0
+like 'the cell is told all the same' "$(wait_cell "$n")" EINTR
+like 'error says why' "$(cat "$G/error")" 'came to no common step.*ddip.Preempted'
+ok grep -q '"opt"' ck/manifest.json
+cell 'between = 1'
+is 'between cells' "$(errno write "$G/ctl" preempt)" 0
+until_true grep -q '"between"' ck/manifest.json
