@@ -52,6 +52,7 @@ _VERBS = {
     "push": "objects",
     "pull": "objects",
     "tail": "output",
+    "report": "output",
     "stack": "output",
     "cat": "paths",
     "write": "paths",
@@ -66,7 +67,7 @@ _VERBS = {
 }
 # Those without options: there may be a `--` before their words.
 _PLAIN = {
-    *("attach", "start", "stop", "restart", "status", "selftest", "save", "load"),
+    *("attach", "start", "stop", "restart", "status", "report", "selftest", "save", "load"),
     *("cat", "write", "cp", "mkdir"),
 }
 _INSTALLED = {"mcp", "doctor"}  # use, or look at, packages that are installed

@@ -1,13 +1,15 @@
-"""ddip tail and stack: what ranks print, and where they are."""
+"""ddip tail, report and stack: what ranks print, what they do, and where they are."""
 
 import io
+import json
 import re
 
 from ddip import files
-from tool import OK, Options, number_of, put_out
+from tool import NOTHING, OK, Failure, Options, number_of, put_out
 
 _PIECE = 64 << 10
 _LINES = 10  # the default of tail
+_CELLS = ("cell", "program")  # what has a report while it runs
 
 
 def tail(tool, words):
@@ -67,6 +69,20 @@ def _follow_stderr(tool, rank, count):
                 at = at if at <= size else 0  # its content was dropped
                 put_out(files.read_range(file, at, size))
                 at = size
+
+
+def report(tool, words):
+    """Prints the report of a cell: by default of the one that runs, else of the last."""
+    if len(words) > 1 or not all(word.isdecimal() for word in words):
+        raise tool.misuse()
+    rows = json.loads(tool.group.read("queue.json"))
+    running = [row["id"] for row in rows if row["state"] == "running" and row["kind"] in _CELLS]
+    name = f"cells/{(words or running or ['last'])[0]}/report"
+    tool.show(f"cat {tool.path(name)}")
+    if not files.exists(tool.path(name)):
+        raise Failure(NOTHING, f"no cell {words[0] if words else 'yet'} in {tool.group.path}")
+    put_out(files.read(tool.path(name)))
+    return OK
 
 
 def stack(tool, words):

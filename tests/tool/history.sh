@@ -1,9 +1,12 @@
 #!/usr/bin/env bash
-# ddip history: the cells as a list, and as a program that does what they did.
+# ddip history: the cells as a list, and as a program that does what they did. ddip report: what the one that runs does,
+# else how the last one ended.
 . "$(dirname "$0")/../lib.sh"
 
 mount_plain -o size=2
 export DDIP_MOUNT=$PLACE PATH=$BUILD:$PATH
+status=0 said=$(ddip report 2>&1) || status=$?
+is 'no report before the first cell' "$status $said" "3 ddip: no cell yet in $PLACE/group"
 ddip exec $'total = 0\ndef add(n):\n    global total\n    total += n'
 ddip exec 'add(rank + 40)' || bad 'a cell'
 ddip exec 'total / 0' 2>/dev/null
@@ -28,3 +31,16 @@ for rank in 0 1; do
 done >"$T/out"
 is 'the program does what the cells did' "$(cat "$T/out")" "0 2 41 []
 1 2 42 ['of', 'one']"
+
+# the report of the last cell, of a named one, of the one that runs although others are queued behind it
+is 'of the last one' "$(ddip report)" "$(ddip cat group/cells/last/report)"
+like 'of a named one' "$(ddip report 3)" '^cell 3.*error ZeroDivisionError'
+fails ddip report 1000
+fails ddip report 1 2
+fails ddip report rank
+cell=$(ddip exec -d 'while True: pass')
+next=$(ddip exec -d '1')
+like 'of what runs' "$(ddip report)" "^cell $cell.state running"
+ddip cancel "$next"
+ddip interrupt "$cell"
+like 'and when it has ended' "$(ddip report "$cell")" 'state interrupted'
