@@ -10,7 +10,7 @@ import re
 import sys
 
 import _ddip
-from ddip_engine import frames, glance, gpu_report, patches, state, streams, table
+from ddip_engine import frames, glance, gpu, gpu_report, patches, state, streams, table
 
 _FRAMES = 8  # innermost lines of the user's code
 _CAUSES = 4
@@ -68,7 +68,8 @@ def text(earlier, error, one_line):
             lines.append(("figures", str(streams.figures)))
         if (peak := gpu_report.peak_bytes()) is not None:
             lines.append(("peak_bytes", str(peak)))
-        lines += [each.split(" ", 1) for each in _ddip.profile().decode().splitlines()]
+        if not gpu.uses_cuda():  # else the host waits also for its own GPU
+            lines += [each.split(" ", 1) for each in _ddip.profile().decode().splitlines()]
         if error is not None:
             lines += glance.lines(_users(error))
     except Exception as e:  # an object of the user's that misbehaves

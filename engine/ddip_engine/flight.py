@@ -12,7 +12,7 @@ import sys
 import time
 
 import _ddip
-from ddip_engine import patches, state
+from ddip_engine import gpu, patches, state
 
 _FEW = 64  # records: a dump of torch's default, 2000, takes 75 ms, in which no Python code runs
 _SIZE = "TORCH_FR_BUFFER_SIZE"
@@ -114,11 +114,12 @@ def failed(call):
 
 
 def describe():
-    """A line `cell NUMBER`: the cell in which `own` counts. Then for each group a line `group NAME
-    own ENTERED MEMBERS`, and below it `op NUMBER NAME ELEMENTS DTYPE DONE SECONDS` if it has
-    entered one. ENTERED is the number of the last one, MEMBERS a list of ranks such as 0,2-5. DONE
-    is 0 or 1. SECONDS have passed since the rank entered it. ELEMENTS is -1 if unknown. SOURCE
-    `unknown` instead of own has no numbers. Nothing at all: this is not known.
+    """A line `cell NUMBER`: the cell in which `own` counts. `cuda 1` if the rank uses a GPU. Then
+    for each group a line `group NAME own ENTERED MEMBERS`, and below it `op NUMBER NAME ELEMENTS
+    DTYPE DONE SECONDS` if it has entered one. ENTERED is the number of the last one, MEMBERS a list
+    of ranks such as 0,2-5. DONE is 0 or 1. SECONDS have passed since the rank entered it. ELEMENTS
+    is -1 if unknown. SOURCE `unknown` instead of own has no numbers. Nothing at all: this is not
+    known.
 
     Runs in a thread of C's that holds the GIL, while the rank may be stuck in C.
     """
@@ -130,7 +131,7 @@ def describe():
         for which, name in enumerate(_RECORDERS):
             if not _found & 1 << which and (text := _ask(name)):
                 _ddip.flight_text(which, text)
-        lines = [f"cell {_cell}", *map(_own, _groups())]
+        lines = [f"cell {_cell}", *["cuda 1"] * gpu.uses_cuda(), *map(_own, _groups())]
     return "".join(f"{line}\n" for line in lines).encode()
 
 

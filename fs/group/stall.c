@@ -232,6 +232,7 @@ static void
 print_straggler(struct stall_sample *s, const struct rank_place *places, struct record *out)
 {
 	struct paced *p = xcalloc((size_t)MAX(s->n, 1), sizeof(*p));
+	static const struct pace unknown[CLOCKS];
 	struct straggler found;
 	int n = 0;
 
@@ -240,7 +241,8 @@ print_straggler(struct stall_sample *s, const struct rank_place *places, struct 
 		bool is_out = q->state == PLACE_BUSY && strcmp(q->in, "-") == 0;
 
 		if (q->state != PLACE_NO_CELL)
-			p[n++] = (struct paced){q->rank, q->pace, is_out ? q->line : "-"};
+			p[n++] = (struct paced){q->rank,
+			    q->counts && !q->on_gpu ? q->pace : unknown, is_out ? q->line : "-"};
 	}
 	found = straggler_find(p, n);
 	s->clock = found.clock;

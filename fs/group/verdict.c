@@ -78,6 +78,8 @@ read_line(struct rank_place *p, char *line)
 		p->sleeps = strchr("SD", *word[0]) != NULL;
 		return true;
 	}
+	if (strcmp(line, "cuda") == 0)
+		return p->on_gpu = true;
 	p->counts = strcmp(line, "cell") == 0;
 	p->counted = (unsigned)strtoul(word[0], NULL, 10);
 	return p->counts;

@@ -42,6 +42,7 @@ struct rank_place {
 	bool sleeps;	  /* its main thread does not compute */
 	bool aside;	  /* another thread is in this call: the line says nothing of it */
 	bool counts;	  /* Python has told of source "own": nothing else holds the GIL */
+	bool on_gpu;	  /* it uses CUDA, and waits also for its own GPU */
 	bool recorded;	  /* torch records all of its groups */
 	unsigned counted; /* the cell in which source "own" counts */
 	struct pace pace[CLOCKS];

@@ -65,4 +65,13 @@ told '^rank 0 is slow: .* per step ' 'train(0.04 * (1 - rank), 0, False)'
 told '^rank 1 is slow: .* per collective .*all_reduce' 'reduce(0.04 * rank)'
 told ' steps=.* step_ms=' 'train(0.04)'
 [[ ! $(cat "$T/stall" "$T/stall.json") =~ slow ]] || bad "all are as fast: $(cat "$T/stall")"
+# a rank that uses a GPU may wait for that
+cell 'torch.cuda.is_initialized = lambda: rank == 0'
+submit 'train(0.04 * rank)'
+until_true says ' steps=[1-9][0-9]'
+[[ ! $(cat "$T/stall") =~ slow|step_ms ]] || bad "it is not known for what: $(cat "$T/stall")"
+echo interrupt >"$G/cells/$n/ctl"
+wait_cell "$n" >/dev/null
+[[ ! $(cat "$G/cells/$n/report") =~ straggler ]] || bad "nor when it has ended: $(cat "$G/cells/$n/report")"
+cell 'torch.cuda.is_initialized = lambda: False'
 told '^1 .*in=- number=0 at=<cell [0-9]+>:1$' 'time.sleep(1000)' # without collectives
