@@ -7,6 +7,7 @@ decide what to show of the stream.
 import contextlib
 import errno
 import json
+import math
 import os
 import re
 import signal
@@ -19,6 +20,7 @@ from ddip.errors import DipError
 SOURCE_MAX = 16 << 20
 _ANSWER_MAX = 64  # size of the first read, which submits the cell and returns its number
 _ABANDON = 3  # after this many interrupts, follow() no longer waits
+_ONE_S = 0.5  # signals that end a process and come within this time of another are one request
 
 # Finds the rank of a line without parsing it: "rank" is the last key of every message.
 _RANK = re.compile(rb'"rank": ?(\d+)\}$')
@@ -179,7 +181,9 @@ class Interrupts:
     in a process that a shell put into the background.
 
     also: signals that do the same, unless they have a handler or are ignored, as nohup ignores
-    SIGHUP. ended_by is the first of them that came, or None.
+    SIGHUP. ended_by is the first of them that came, or None. Who ends a process may send it two:
+    timeout(1) signals the process and its group, a shell and a terminal that closes send SIGHUP.
+    Those are one interrupt.
 
     leaves(): returns True if the interrupt that has come means that this process ends: then the
     cell goes on, and the wait for it ends with KeyboardInterrupt. has_left says so.
@@ -190,6 +194,7 @@ class Interrupts:
     def __init__(self, also=(), leaves=None, stop=Cell.interrupt):
         self.count = 0
         self.ended_by = None
+        self._acted = -_ONE_S  # when one of `also` was acted upon
         self.has_left = False
         self._leaves = leaves
         self._stop = stop
@@ -222,11 +227,19 @@ class Interrupts:
 
     def _on_signal(self, signum, frame):
         wakeup.ran()
+        ends = signum != signal.SIGINT
+        if ends and time.monotonic() < self._acted + _ONE_S:
+            return
         self.count += 1
-        if signum != signal.SIGINT:
+        if ends:
             self.ended_by = self.ended_by or signum
-        if self._cell is not None:
-            self._act()
+            self._acted = math.inf
+        try:
+            if self._cell is not None:
+                self._act()
+        finally:
+            if ends:
+                self._acted = time.monotonic()
 
     def _act(self):
         if not self._attached:

@@ -263,6 +263,22 @@ for signal in TERM HUP QUIT; do
 		is "SIG$signal of $how: the cell" "$(state)" interrupted
 	done
 done
+# timeout(1) sends its signal twice, a terminal that closes SIGHUP twice: the handler in the cell is not interrupted
+"$ddip" exec 'import time
+caught, end = 0, time.monotonic() + 1000
+print("first", flush=True)
+while time.monotonic() < end:
+    try:
+        time.sleep(0.01)
+    except KeyboardInterrupt:
+        caught, end = caught + 1, time.monotonic() + 1' >"$T/told" &
+pid=$!
+until_true grep -qs first "$T/told"
+kill -HUP $pid
+kill -TERM $pid
+wait $pid
+is 'two that end it: status' $? 129
+is 'two that end it are one interrupt' "$("$ddip" exec caught)" 1
 rm "$T/told"
 (
 	trap '' HUP
