@@ -79,13 +79,19 @@ reports() {
 until_true reports "where 0: main\(\) at <cell $n>:5.*where 1: main\(\) at <cell $n>:4.*differs loss: nan on 1, 0[.]25 on 0.*locals 0,1: epoch=3 optimizer[.]lr=0[.]1 x=float32\\[2,3\\]" ||
 	bad "of a cell that runs: $(cat "$G/cells/$n/report")"
 [ "$(wc -c <"$G/cells/$n/report")" -lt 1000 ] || bad 'it is long'
-"$PLAIN_PYTHON" - "$G/cells/$n/report.json" <<-'END' || bad 'report.json of a cell that runs'
-	import json, sys
-	report = json.load(open(sys.argv[1]))
-	assert {"name": "loss", "text": "nan on 1, 0.25 on 0"} in report["differs"], report
-	assert report["locals"][0]["text"].startswith("epoch=3 "), report
-	assert [each["ranks"] for each in report["where"]] == ["0", "1"], report
-END
+# a rank that does not answer soon is left out
+data() {
+	"$PLAIN_PYTHON" - "$G/cells/$n/report.json" <<-'END'
+		import json, sys
+		report = json.load(open(sys.argv[1]))
+		sys.exit(not (
+		    {"name": "loss", "text": "nan on 1, 0.25 on 0"} in report.get("differs", [])
+		    and report["locals"][0]["text"].startswith("epoch=3 ")
+		    and [each["ranks"] for each in report["where"]] == ["0", "1"]
+		))
+	END
+}
+until_true data || bad "report.json of a cell that runs: $(cat "$G/cells/$n/report.json")"
 signals_wait || until_true reports 'stall rank 1 is in no collective .*rank 0 waits for it in all_reduce'
 echo interrupt >"$G/cells/$n/ctl"
 wait_cell "$n" >/dev/null
