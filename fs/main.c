@@ -24,6 +24,7 @@
 #include "options.h"
 #include "proc.h"
 #include "session/session.h"
+#include "tree/cell_file.h"
 #include "tree/change_ticks.h"
 #include "tree/event_file.h"
 #include "tree/gpu_file.h"
@@ -263,6 +264,7 @@ serve(const struct options *o)
 	change_ticks_init();
 	replacement_init();
 	live_init();
+	cell_file_init();
 	tell_init();
 	wait_file_init();
 	tree_init();

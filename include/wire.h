@@ -82,6 +82,9 @@ enum { SELFTEST_FIRST = 0x40000000 };
  * tick, whatever it is of. */
 enum clock { CLOCK_OPTIMIZER, CLOCK_FORWARD, CLOCK_COLLECTIVE, CLOCKS };
 
+/* What the expression of a watch is on a rank: it has raised. */
+enum watched { WATCHED_FALSE, WATCHED_TRUE, WATCHED_FAILED, WATCHED_COUNT };
+
 /* What an engine process is (Tspawn kind). */
 enum { ENGINE_RANK, ENGINE_STORE };
 
@@ -252,7 +255,8 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	/* the source `number` shall run within the cell; until an Nsteer comes, the main thread */ \
 	/* does not pass the next tick. The ticks so far in that cell, and the last time between two; */ \
 	/* runs: 0, the rank does not run the cell (any longer), and waits for nothing */ \
-	X(Tsteer,   90, 0, "44d",      "cell number source") \
+	/* watches: the source is an expression that is evaluated at each tick from that step on */ \
+	X(Tsteer,   90, 0, "441d",     "cell number watches source") \
 	X(Rsteer,   91, 0, "14448",    "runs optimizer forward collective period_us") \
 	/* the step at which it runs; 0: it is withdrawn */ \
 	X(Nsteer,   92, 0, "414",      "number clock step") \
@@ -264,6 +268,10 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	/* of the I/O thread: the ticks so far */ \
 	X(Tsteps,   96, 0, "",         "") \
 	X(Rsteps,   97, 0, "444",      "optimizer forward collective") \
+	/* the main thread waits at this step for an Nwatch, or an Nsteer of step 0; what: enum watched, */ \
+	/* where: FILE:N, text: of the error */ \
+	X(Nwatched, 98, 0, "4141ss",   "number clock step what where text") \
+	X(Nwatch,   99, 0, "4",        "number") \
 	/* memory ran out in the cell; in_use: the rest of a line in `events` */ \
 	X(Nmemory,  71, 0, "4s",       "cell in_use") \
 	X(Nknownbad, 75, 0, "s",       "why") /* a version in use is known to fail */ \

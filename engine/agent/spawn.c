@@ -101,8 +101,8 @@ static void on_close(void *arg, const struct err *why);
 static bool
 is_of_engine(const struct msg *m, struct err *e)
 {
-	static const uint8_t notices[] = {
-	    Nstarted, Ntaken, Ninput, Nsignalled, Nmemory, Nknownbad, Nstranger, Npatch, Nsteered};
+	static const uint8_t notices[] = {Nstarted, Ntaken, Ninput, Nsignalled, Nmemory, Nknownbad,
+	    Nstranger, Npatch, Nsteered, Nwatched};
 
 	if (wire_kind(m->type) == 'R' || memchr(notices, m->type, sizeof(notices)))
 		return wire_check(m, e) == 0;

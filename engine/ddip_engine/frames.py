@@ -81,11 +81,15 @@ def _of(scope):
     return frames[int(number) :][:1]
 
 
+def place(frame, line=None):
+    """`train.py:44`; line: another one than that which runs."""
+    return f"{frame.f_code.co_filename.rpartition('/')[2]}:{line or frame.f_lineno}"
+
+
 def where(frame, line):
     """`main() at train.py:44`"""
-    code = frame.f_code
-    name = code.co_name if code.co_name.startswith("<") else f"{code.co_name}()"
-    return f"{name} at {code.co_filename.rpartition('/')[2]}:{line}"
+    name = frame.f_code.co_name
+    return f"{name if name.startswith('<') else f'{name}()'} at {place(frame, line)}"
 
 
 def is_function(frame):

@@ -313,5 +313,6 @@ _ROWS = {
     "Tgc": (_gc, "Rgc"),
     "Tsteer": (steer.arm, "Rsteer"),
     "Nsteer": (steer.decide, None),
+    "Nwatch": (steer.let_pass, None),
     "Tsteerrun": (steer.run_now, "Rsteerrun"),
 }

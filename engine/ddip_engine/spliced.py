@@ -36,6 +36,51 @@ class Source:
         self.has_star = any(name.name == "*" for node in imports for name in node.names)
 
 
+class Condition:
+    """An expression that is evaluated again and again where users_frame() is; it changes nothing
+    there. What it is compiled to is kept for the code of the last frame."""
+
+    def __init__(self, source):
+        """Raises SyntaxError."""
+        if len(source.tree.body) != 1 or not _last_expression(source.tree.body):
+            raise SyntaxError("want one expression")
+        self.source = source
+        self.code = self.globals = self.function = None
+        self.cells = {}  # its free variables
+
+    def value(self, frame):
+        """What it is in this frame, which may be None."""
+        code, names = (frame.f_code, frame.f_globals) if frame else (None, state.main.__dict__)
+        if self.function is None or code is not self.code or names is not self.globals:
+            self._compile(frame)
+            self.code, self.globals = code, names
+        if not self.cells:
+            return self.function()
+        held = frames.read(frame, lambda held: {n: held[n] for n in self.cells if n in held}, True)
+        for name, value in held.items():
+            self.cells[name].cell_contents = value
+        try:
+            return self.function()
+        finally:  # keeps nothing alive
+            for name in held:
+                del self.cells[name].cell_contents
+
+    def _compile(self, frame):
+        self.cells, own = {}, frame is not None and frame.f_locals is not frame.f_globals
+        if own and frame.f_code.co_flags & _OPTIMIZED:
+            code = frame.f_code
+            names = {*code.co_varnames, *code.co_cellvars, *code.co_freevars}
+            names = {name for name in names if name.isidentifier()} - self.source.declared
+            self.function, cells_ = _as_function(self.source, frame.f_globals, names, {})
+            used = names.intersection(self.function.__code__.co_freevars)
+            self.cells = {name: cells_[name] for name in used}
+        elif own:
+            self.function = _in_module(self.source, frame.f_globals, frame.f_locals)
+        else:
+            globals_ = frame.f_globals if frame else state.main.__dict__
+            self.function = _as_function(self.source, globals_, (), {})[0]
+
+
 def users_frame():
     """The innermost frame of the user's code above the caller; that of `__main__` if there is
     none: of a program that is an installed package."""

@@ -271,6 +271,7 @@ static const struct {
     {Nfree, for_service},
     {Tsteer, for_service},
     {Nsteer, for_service},
+    {Nwatch, for_service},
     {Tsteerrun, for_service},
     {Ncancel, on_cancel},
     {Tread, on_read},

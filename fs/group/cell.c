@@ -111,6 +111,7 @@ cell_unref(struct cell *c)
 	task_free(c->w);
 	if (c->steered.cell)
 		cell_unref(c->steered.cell);
+	buf_free(&c->steered.news);
 	free(c->source);
 	free(c->notice);
 	free(c->ranks);
@@ -276,8 +277,9 @@ cell_status(const struct cell *c, struct record *out)
 		record_real(out, "seconds", task_seconds(w), MICROSECONDS);
 	}
 	task_ranks(w, out);
-	if (c->steered.cell) {
+	if (c->steered.cell)
 		record_number(out, "within", c->steered.cell->number);
+	if (c->steered.step) {
 		record_number(out, "step", c->steered.step);
 		record_text(out, "clock", task_clock(c->steered.clock));
 	}

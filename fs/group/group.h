@@ -207,6 +207,7 @@ struct group_history {
 	char last_result[24]; /* of the last cell that ended: ok, error … */
 	enum group_names names;
 	int steered; /* the last one that came by `steer`; 0: none */
+	int watched; /* the same of `watch` */
 
 	struct {
 		enum clock clock;

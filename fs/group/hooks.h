@@ -32,7 +32,22 @@ struct group_news {
 	void (*cell_ended)(struct group *g);
 	void (*cell_dropped)(struct cell *c);
 	void (*task_waits)(struct task *w);
+	void (*watch_news)(struct cell *c); /* or it has ended */
 	void (*cell_news)(struct group *g, struct cell *c, enum cell_news what, int rank);
+};
+
+/* What steer.c and watch.c are told. */
+struct steer_hooks {
+	/* A task that was to begin within another one has begun by itself, or has ended; a subtask
+	 * has ended. */
+	void (*over)(struct task *w);
+	void (*part_over)(struct subtask *j);
+	/* This rank waits at this step of its cell with the cell `number`, step 0: it wants to go
+	 * on; the same, and the expression of the cell `number` is this at FILE:N, with this error.
+	 */
+	void (*arrived)(struct rank *k, uint32_t number, enum clock clock, uint32_t step);
+	void (*watched)(struct rank *k, uint32_t number, enum clock clock, uint32_t step,
+	    enum watched what, struct slice where, struct slice text);
 };
 
 struct group_hooks {
@@ -54,12 +69,7 @@ struct group_hooks {
 	void (*output_end)(struct rank *k, const struct spool_mark *at);
 	/* The interrupt of this cell has reached Python on this rank. */
 	void (*signal_taken)(struct rank *k, uint32_t cell);
-	/* A task that was to begin within another one has begun by itself, or has ended; a subtask
-	 * has ended; this rank waits at this step of its cell with the cell `number`, step 0: it
-	 * wants to go on. */
-	void (*steer_over)(struct task *w);
-	void (*part_over)(struct subtask *j);
-	void (*steered)(struct rank *k, uint32_t number, enum clock clock, uint32_t step);
+	struct steer_hooks steer;
 	/* recovery.c: the process group has been rebuilt. */
 	void (*recovered)(struct group *g);
 	/* A task has begun; output has begun or grown, or a cell has ended, so readers that follow

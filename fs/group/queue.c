@@ -75,7 +75,7 @@ begin(struct task *w)
 		return;
 	w->begun = true;
 	if (w->payload.steer)
-		group_tell(steer_over, w);
+		group_tell(steer.over, w);
 	note_names(w);
 	w->when.begin = now_wall();
 	w->when.begin_ns = now_ns();
@@ -207,7 +207,7 @@ finish(struct task *w)
 
 	w->done = true;
 	if (w->payload.steer)
-		group_tell(steer_over, w);
+		group_tell(steer.over, w);
 	w->when.end = now_wall();
 	w->when.end_ns = now_ns();
 	if (!w->begun)
@@ -269,7 +269,7 @@ subtask_over(struct subtask *j, const struct err *e)
 		k->cell = 0;
 	if (j->no)
 		take_failure(j, e);
-	group_tell(part_over, j);
+	group_tell(steer.part_over, j);
 	w->left--;
 	if (w->left == 0) {
 		finish(w);

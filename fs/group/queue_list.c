@@ -87,7 +87,9 @@ add_task(const struct task *w, struct record *out)
 	record_begin(out, NULL);
 	record_text(out, "id", b.p);
 	record_text(out, "kind",
-	    task_is_program(w) ? "program" : kinds[w->payload.steer ? TASK_STEER : w->kind]);
+	    task_is_program(w)	 ? "program"
+	    : w->payload.watches ? "watch"
+				 : kinds[w->payload.steer ? TASK_STEER : w->kind]);
 	record_text(out, "state", task_state(w));
 	record_text(out, "name", w->payload.name);
 	task_ranks(w, out);

@@ -498,7 +498,19 @@ on_steered(struct rank *k, struct msg *m)
 
 	if (wire_unpack(m, Nsteered, NULL, &number, &clock, &step) == 0 &&
 	    (clock < CLOCKS || !step))
-		group_tell(steered, k, number, clock, step);
+		group_tell(steer.arrived, k, number, clock, step);
+}
+
+static void
+on_watched(struct rank *k, struct msg *m)
+{
+	uint32_t number, step;
+	uint8_t clock, what;
+	struct slice where, text;
+
+	if (wire_unpack(m, Nwatched, NULL, &number, &clock, &step, &what, &where, &text) == 0 &&
+	    clock < CLOCKS && what < WATCHED_COUNT)
+		group_tell(steer.watched, k, number, clock, step, what, where, text);
 }
 
 static void
@@ -557,6 +569,7 @@ static const struct {
     {Ntaken, on_taken},
     {Nsignalled, on_signalled},
     {Nsteered, on_steered},
+    {Nwatched, on_watched},
     {Nmemory, on_memory},
     {Nknownbad, on_known_bad},
     {Nstranger, on_stranger},

@@ -7,6 +7,7 @@
 #include "group/journal.h"
 #include "group/queue.h"
 #include "group/rank.h"
+#include "group/steer_state.h"
 #include "host/agent.h"
 #include <errno.h>
 #include <stdio.h>
@@ -14,41 +15,8 @@
 #include <string.h>
 
 /* LATE_MS: how long ranks are waited for that are asked where they are. PERIODS: how many steps the
- * ranks are given in addition to `grace`. TOLD: ranks that a message names. */
-enum { LATE_MS = 1000, PERIODS = 2, TOLD = 4, US_PER_MS = 1000, NAME_SIZE = 64, LINE_SIZE = 260 };
-
-enum steer_phase {
-	WAITS,	/* behind another one */
-	ASKS,	/* the ranks have not all said where they are */
-	AGREED, /* on a step; some have not come there */
-	LEFT,	/* the ranks go on: a part of the cell has ended */
-	FAILS	/* the ranks go on, and are asked where they are */
-};
-
-struct steer_rank {
-	struct steer *s;
-	struct rank *k;
-	uint64_t tag;	/* of a Tsteer or Tstack; 0: none is to be answered */
-	uint64_t steps; /* the same of a Tsteps */
-	bool ended;	/* the cell, as it says */
-	bool answered;	/* where it is in the cell */
-	bool arrived;
-	enum clock clock; /* at which it has */
-	uint32_t ticks[CLOCKS];
-	char in[NAME_SIZE], line[LINE_SIZE]; /* the collective, FILE:N; "": none, not known */
-};
-
-struct steer {
-	struct task *w;
-	struct cell *around; /* referenced */
-	struct steer_rank *rank;
-	int n, left, arrived; /* left: answers to come */
-	enum steer_phase phase;
-	enum clock clock; /* CLOCKS: the next tick of any */
-	uint32_t step;
-	uint64_t period_us; /* the longest time of a rank's last step */
-	struct timer *timer;
-};
+ * ranks are given in addition to `grace`. */
+enum { LATE_MS = 1000, PERIODS = 2, US_PER_MS = 1000 };
 
 /* ---- messages ---- */
 
@@ -58,8 +26,8 @@ reachable(const struct rank *k)
 	return agent_slot_lives(rank_agent(k), k->slot);
 }
 
-static void
-tell(struct steer *s, enum clock clock, uint32_t step)
+void
+steer_tell(struct steer *s, enum clock clock, uint32_t step)
 {
 	for (int i = 0; i < s->n; i++) {
 		struct rank *k = s->rank[i].k;
@@ -89,13 +57,13 @@ static void
 release(struct steer *s, enum steer_phase next)
 {
 	if (s->phase == ASKS || s->phase == AGREED)
-		tell(s, CLOCKS, 0);
+		steer_tell(s, CLOCKS, 0);
 	forget_answers(s);
 	s->phase = next;
 }
 
-static void
-fail_now(struct steer *s, int error, const char *text)
+void
+steer_end(struct steer *s, int error, const char *text)
 {
 	release(s, FAILS);
 	task_cancel(s->w, error, text); /* frees s */
@@ -103,8 +71,8 @@ fail_now(struct steer *s, int error, const char *text)
 
 /* ---- who is where ---- */
 
-static void
-add_place(const struct steer_rank *r, enum clock clock, struct buf *out)
+void
+steer_add_place(const struct steer_rank *r, enum clock clock, struct buf *out)
 {
 	const struct subtask *j = cell_subtask(r->s->around, r->k->number);
 
@@ -129,7 +97,7 @@ add_waiting(const struct steer *s, struct buf *out)
 	int n = 0;
 
 	for (int i = 0; i < s->n; i++) {
-		if (!s->rank[i].arrived || ++n > TOLD)
+		if (!s->rank[i].arrived || ++n > STEER_TOLD)
 			continue;
 		buf_addf(out, "%s%d",
 		    n > 1	     ? ","
@@ -137,14 +105,13 @@ add_waiting(const struct steer *s, struct buf *out)
 				     : "rank ",
 		    s->rank[i].k->number);
 	}
-	if (n > TOLD)
-		buf_addf(out, " and %d more", n - TOLD);
+	if (n > STEER_TOLD)
+		buf_addf(out, " and %d more", n - STEER_TOLD);
 	buf_addf(out, " wait%s at step %u", n > 1 ? "" : "s", s->step);
 }
 
-/* The clock by which messages number the steps: CLOCKS if there was no tick. */
-static enum clock
-best_clock(const struct steer *s)
+enum clock
+steer_best_clock(const struct steer *s)
 {
 	for (enum clock c = 0; c < CLOCKS; c++)
 		for (int i = 0; i < s->n; i++)
@@ -156,19 +123,19 @@ best_clock(const struct steer *s)
 static void
 time_out(struct steer *s)
 {
-	enum clock clock = s->clock < CLOCKS ? s->clock : best_clock(s);
+	enum clock clock = s->clock < CLOCKS ? s->clock : steer_best_clock(s);
 	struct buf b = {0};
 	int late = 0;
 
 	buf_addf(&b, "cell %d came to no common step within grace %g%s: ", s->around->number,
 	    s->w->g->set.grace, s->period_us ? " and two steps" : "");
 	for (int i = 0; i < s->n; i++)
-		if (!s->rank[i].arrived && ++late <= TOLD) {
+		if (!s->rank[i].arrived && ++late <= STEER_TOLD) {
 			buf_adds(&b, late > 1 ? "; " : "");
-			add_place(&s->rank[i], clock, &b);
+			steer_add_place(&s->rank[i], clock, &b);
 		}
-	if (late > TOLD)
-		buf_addf(&b, " and %d more ranks", late - TOLD);
+	if (late > STEER_TOLD)
+		buf_addf(&b, " and %d more ranks", late - STEER_TOLD);
 	if (s->arrived) {
 		buf_adds(&b, "; ");
 		add_waiting(s, &b);
@@ -184,15 +151,19 @@ on_late(void *arg)
 	struct steer *s = arg;
 
 	s->timer = NULL;
+	s->left = 0;
 	forget_answers(s);
-	time_out(s);
+	s->placed(s);
 }
 
 static void
 placed(struct steer *s)
 {
-	if (--s->left == 0)
-		time_out(s);
+	if (--s->left)
+		return;
+	loop_timer_del(s->timer);
+	s->timer = NULL;
+	s->placed(s);
 }
 
 static void
@@ -227,15 +198,10 @@ on_stack(void *arg, struct msg *m, const struct err *e, struct slice trace)
 	placed(r->s);
 }
 
-/* The time is up: asks the ranks that have not come where they are, and lets all go on. */
-static void
-on_time(void *arg)
+void
+steer_ask_places(struct steer *s)
 {
-	struct steer *s = arg;
-
 	s->timer = loop_timer(daemon_.loop, LATE_MS, on_late, s);
-	s->w->payload.held = true;
-	forget_answers(s);
 	s->left = 1;
 	for (int i = 0; i < s->n; i++) {
 		struct steer_rank *r = &s->rank[i];
@@ -249,10 +215,24 @@ on_time(void *arg)
 		r->steps = agent_tag(a, r->k->slot, Tsteps, on_steps, r);
 		agent_send(a, Tsteps, 0, r->k->slot, r->steps, -1);
 	}
-	if (s->phase == ASKS || s->phase == AGREED)
-		tell(s, CLOCKS, 0);
-	s->phase = FAILS;
 	placed(s);
+}
+
+/* The time is up: asks the ranks that have not come where they are, and lets all go on. */
+static void
+on_time(void *arg)
+{
+	struct steer *s = arg;
+	bool waited = s->phase == ASKS || s->phase == AGREED;
+
+	s->timer = NULL;
+	s->w->payload.held = true;
+	s->placed = time_out;
+	forget_answers(s);
+	s->phase = FAILS;
+	if (waited)
+		steer_tell(s, CLOCKS, 0);
+	steer_ask_places(s);
 }
 
 static void
@@ -262,7 +242,7 @@ set_timer(struct steer *s)
 
 	loop_timer_del(s->timer);
 	s->timer = NULL;
-	if (grace >= 0)
+	if (grace >= 0 && !s->watch)
 		s->timer = loop_timer(daemon_.loop,
 		    (uint64_t)(grace * MS_PER_S) + PERIODS * s->period_us / US_PER_MS, on_time, s);
 }
@@ -295,33 +275,46 @@ differs(const struct steer *s)
 	return false;
 }
 
-void
-steer_arrived(struct rank *k, uint32_t number, enum clock clock, uint32_t step)
+struct steer *
+steer_find(struct rank *k, uint32_t number)
 {
-	struct steer *s = NULL;
-	struct steer_rank *r;
 	struct subtask *j;
-	char *text;
 
 	TAILQ_FOREACH (j, &k->queue, link)
 		if (j->w->payload.steer && j->w->number == number)
-			s = j->w->payload.steer;
+			return j->w->payload.steer;
+	return NULL;
+}
+
+struct steer_rank *
+steer_rank_of(struct steer *s, const struct rank *k)
+{
+	return &s->rank[cell_subtask(s->w->cell, k->number) - s->w->subtasks];
+}
+
+void
+steer_arrived(struct rank *k, uint32_t number, enum clock clock, uint32_t step)
+{
+	struct steer *s = steer_find(k, number);
+	struct steer_rank *r;
+	char *text;
+
 	if (!s || (s->phase != ASKS && s->phase != AGREED))
 		return; /* withdrawn meanwhile */
 	if (!step) {
 		text = xasprintf("rank %d was interrupted before it: nothing was run", k->number);
-		fail_now(s, EINTR, text);
+		steer_end(s, EINTR, text);
 		free(text);
 		return;
 	}
-	r = &s->rank[cell_subtask(s->w->cell, k->number) - s->w->subtasks];
+	r = steer_rank_of(s, k);
 	s->arrived += !r->arrived;
 	r->arrived = true;
 	r->clock = clock;
 	if (s->arrived < s->n)
 		return;
 	if (differs(s))
-		fail_now(
+		steer_end(
 		    s, ETIMEDOUT, "the ranks' next steps are of different kinds: nothing was run");
 	else
 		go(s);
@@ -332,18 +325,22 @@ agree(struct steer *s)
 {
 	uint32_t most = 0;
 
+	if (s->watch) {
+		s->watch->begin(s);
+		return;
+	}
 	for (int i = 0; i < s->n; i++)
 		if (!s->rank[i].answered) {
 			release(s, LEFT);
 			return;
 		}
-	s->clock = best_clock(s);
+	s->clock = steer_best_clock(s);
 	for (int i = 0; i < s->n && s->clock < CLOCKS; i++)
 		most = MAX(most, s->rank[i].ticks[s->clock]);
 	s->step = most + 1;
 	s->phase = AGREED;
 	set_timer(s);
-	tell(s, s->clock, s->step);
+	steer_tell(s, s->clock, s->step);
 }
 
 static void
@@ -357,7 +354,7 @@ on_asked(void *arg, struct msg *m, const struct err *e, struct slice trace)
 	r->tag = 0;
 	if (!m && e->no == ENOEXEC) {
 		task_set_text(&s->w->subtasks[r - s->rank].traceback, trace);
-		fail_now(s, ENOEXEC, e->text);
+		steer_end(s, ENOEXEC, e->text);
 		return;
 	}
 	if (m)
@@ -388,7 +385,8 @@ ask(struct steer *s)
 		s->left++;
 		r->tag = agent_tag(a, r->k->slot, Tsteer, on_asked, r);
 		agent_send(a, Tsteer, 0, r->k->slot, r->tag, -1, (uint32_t)s->around->number,
-		    (uint32_t)c->number, ((struct slice){c->source, c->source_len}));
+		    (uint32_t)c->number, s->watch != NULL,
+		    ((struct slice){c->source, c->source_len}));
 	}
 	if (--s->left == 0)
 		agree(s);
@@ -403,7 +401,8 @@ begin_next(struct cell *around)
 
 	for (int i = 0; i < around->n && !first; i++)
 		TAILQ_FOREACH (j, &around->w->subtasks[i].k->queue, link)
-			if (j->w->payload.steer && j->w->payload.steer->around == around) {
+			if (j->w->payload.steer && j->w->payload.steer->around == around &&
+			    !j->w->payload.steer->watch) {
 				first = j->w->payload.steer;
 				break;
 			}
@@ -411,19 +410,28 @@ begin_next(struct cell *around)
 		ask(first);
 }
 
-static void
-begin(struct cell *c, struct cell *around)
+void
+steer_begin(struct cell *c, struct cell *around, const struct steer_watch *watch)
 {
 	struct steer *s = xcalloc(1, sizeof(*s));
+	struct task *w = c->w;
 
-	*s = (struct steer){.w = c->w, .around = cell_ref(around), .n = c->n, .clock = CLOCKS};
+	*s = (struct steer){.w = w,
+	    .around = cell_ref(around),
+	    .n = c->n,
+	    .clock = CLOCKS,
+	    .watch = watch,
+	    .hit = UINT64_MAX};
 	s->rank = xcalloc((size_t)c->n, sizeof(*s->rank));
 	for (int i = 0; i < s->n; i++)
-		s->rank[i] = (struct steer_rank){.s = s, .k = c->w->subtasks[i].k};
-	c->w->payload.steer = s;
+		s->rank[i] = (struct steer_rank){.s = s, .k = w->subtasks[i].k};
+	w->payload.steer = s;
+	w->payload.watches = w->payload.held = watch != NULL;
 	cell_ref(c); /* it may end, and leave the history, while it is submitted */
-	task_submit(c->w);
-	if (c->w->payload.steer)
+	task_submit(w);
+	if (w->payload.steer && watch)
+		ask(s);
+	else if (w->payload.steer)
 		begin_next(around);
 	cell_unref(c);
 }
@@ -438,14 +446,13 @@ is_program(struct slice source)
 }
 
 struct cell *
-steer_submit(struct group *g, struct slice source, struct err *e)
+steer_around(struct group *g, const char *what, struct slice source, struct err *e)
 {
-	static const struct rank_set all;
-	struct cell *around = NULL, *c;
-	struct rank_set on = {0};
+	struct cell *around = NULL;
 
+	e->no = 0;
 	if (is_program(source)) {
-		fail(e, EINVAL, "steer: a program can't run within a cell");
+		fail(e, EINVAL, "%s: a program can't run within a cell", what);
 		return NULL;
 	}
 	for (int i = 0; i < g->size; i++) {
@@ -454,22 +461,37 @@ steer_submit(struct group *g, struct slice source, struct err *e)
 		if (!j || j->w->kind != TASK_RUN)
 			continue;
 		if (around && around != j->w->cell) {
-			fail(e, EBUSY, "steer: cells %d and %d run", around->number,
+			fail(e, EBUSY, "%s: cells %d and %d run", what, around->number,
 			    j->w->cell->number);
 			return NULL;
 		}
 		around = j->w->cell;
 	}
-	if (!around) {
-		c = cell_submit(g, &all, source, e);
-		g->history.steered = c ? c->number : g->history.steered;
-		return c;
-	}
+	return around;
+}
+
+struct cell *
+steer_new(struct cell *around, struct slice source)
+{
+	struct rank_set on = {0};
+
 	for (int i = 0; i < around->n; i++)
 		rank_set_add(&on, around->ranks[i]);
-	c = cell_new(g, &on, source);
-	g->history.steered = c->number;
-	begin(c, around);
+	return cell_new(around->g, &on, source);
+}
+
+struct cell *
+steer_submit(struct group *g, struct slice source, struct err *e)
+{
+	static const struct rank_set all;
+	struct cell *around = steer_around(g, "steer", source, e), *c;
+
+	if (!around && e->no)
+		return NULL;
+	c = around ? steer_new(around, source) : cell_submit(g, &all, source, e);
+	g->history.steered = c ? c->number : g->history.steered;
+	if (around)
+		steer_begin(c, around, NULL);
 	return c;
 }
 
@@ -480,8 +502,10 @@ steer_over(struct task *w)
 	struct cell *around = s->around;
 
 	w->payload.steer = NULL;
-	w->payload.held = false;
 	release(s, LEFT);
+	if (s->watch)
+		s->watch->over(s);
+	w->payload.held = w->payload.watches = false;
 	if (w->begun && w->kind == TASK_RUN && !w->done)
 		journal_event(w->g, "steer cell=%d after=%d: it ended before a common step",
 		    w->cell->number, around->number);
@@ -514,11 +538,14 @@ steer_part_over(struct subtask *j)
 		if (!s || s->around != w->cell || s->phase == FAILS)
 			continue;
 		if (j->no != EHOSTDOWN) {
-			release(s, LEFT);
+			if (!s->watch)
+				release(s, LEFT);
+			else if (s->watch->rank_over(s, j->k))
+				next = TAILQ_FIRST(&j->k->queue);
 			continue;
 		}
 		text = xasprintf("rank %d died before it: nothing was run", j->k->number);
-		fail_now(s, EHOSTDOWN, text);
+		steer_end(s, EHOSTDOWN, text);
 		free(text);
 		next = TAILQ_FIRST(&j->k->queue); /* ending one may have changed the queue */
 	}

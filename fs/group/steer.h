@@ -14,12 +14,18 @@
  */
 #ifndef STEER_H
 #define STEER_H
+#include "group/steer_state.h"
 #include "group/task.h"
 
 /* Submits a source to run within the cell that runs now, on its ranks. If none does, it is a cell
  * of all ranks. NULL with *e set: EBUSY if more than one runs, EINVAL for a program, or as
  * cell_submit(). */
 struct cell *steer_submit(struct group *g, struct slice source, struct err *e);
+/* What steer_submit() and watch_submit() are made of: the running cell, NULL if none runs or *e is
+ * set; a new cell on its ranks; submits that (watch NULL: a steer). */
+struct cell *steer_around(struct group *g, const char *what, struct slice source, struct err *e);
+struct cell *steer_new(struct cell *around, struct slice source);
+void steer_begin(struct cell *c, struct cell *around, const struct steer_watch *watch);
 /* Hooks, see hooks.h. */
 void steer_over(struct task *w);
 void steer_part_over(struct subtask *j);

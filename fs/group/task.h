@@ -61,7 +61,8 @@ struct task_payload {
 	struct clone *clone;	/* TASK_CLONE */
 	struct subtask *source; /* TASK_CLONE: of the rank that is copied */
 	struct steer *steer;	/* it may begin within the cell before it; NULL: not any longer */
-	bool held;		/* the same, and it is about to fail: it must not begin by itself */
+	bool held;		/* the same, but it must not begin by itself: it is about to fail */
+	bool watches;		/* the same, as it is a watch: see watch.h */
 };
 
 struct task_times {
@@ -131,7 +132,9 @@ struct cell {
 	struct {
 		struct cell *cell; /* referenced: it has run within this one; NULL: in none */
 		enum clock clock;
-		uint32_t step;
+		uint32_t step;	 /* 0: a watch that has not stopped the ranks */
+		bool stopped;	 /* a watch: the ranks, at this step */
+		struct buf news; /* a watch: lines */
 	} steered;
 
 	TAILQ_ENTRY(cell) link;

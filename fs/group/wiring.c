@@ -8,6 +8,7 @@
 #include "group/save.h"
 #include "group/stall.h"
 #include "group/steer.h"
+#include "group/watch.h"
 
 static void
 part_over(struct subtask *j)
@@ -31,9 +32,10 @@ group_init(void)
 	group_hooks.output_mark = queue_mark;
 	group_hooks.output_end = queue_mark_end;
 	group_hooks.signal_taken = escalation_taken;
-	group_hooks.steer_over = steer_over;
-	group_hooks.part_over = part_over;
-	group_hooks.steered = steer_arrived;
+	group_hooks.steer = (struct steer_hooks){.over = steer_over,
+	    .part_over = part_over,
+	    .arrived = steer_arrived,
+	    .watched = watch_reported};
 	group_hooks.recovered = lifecycle_recovered;
 	group_hooks.task_began = stall_watch;
 	group_hooks.rested = lifecycle_rested;

@@ -1,16 +1,18 @@
 /*
  * Files that accept cells: they collect what is written; fsync, a read or the last close submits
  * it. Reading the files called stream returns the cell's stream; reading the others, its number,
- * and reading steer, also where it has run.
+ * reading steer, also where it has run, and reading watch waits for what it finds.
  */
 #include "tree/cell_file.h"
 #include "group/cell.h"
 #include "group/external.h"
+#include "group/hooks.h"
 #include "group/journal.h"
 #include "group/lifecycle.h"
 #include "group/queue.h"
 #include "group/steer.h"
 #include "group/task.h"
+#include "group/watch.h"
 #include "tree/caller.h"
 #include "tree/cell_stream.h"
 #include "tree/tell.h"
@@ -28,6 +30,8 @@ struct cell_input {
 	bool told;	     /* a read has returned the number */
 	bool too_large;
 	bool discarded; /* the writer was killed: nothing is run */
+	size_t seen;	/* of a watch's news */
+	bool bound;	/* a watch ends with this descriptor */
 };
 
 /* Stores the ranks that this file addresses; none means all. Returns 0, or -errno with *e set. */
@@ -107,6 +111,7 @@ set_cell(struct cell_input *in, struct cell *c)
 	forget_cell(in);
 	in->cell = cell_ref(c);
 	in->told = false;
+	in->seen = 0;
 }
 
 /* Submits what was collected. Returns the cell, or NULL with e. */
@@ -122,8 +127,12 @@ submit(struct file *f, struct req *r, bool waits, struct err *e)
 	    (!waits || caller_check(g, r, &ranks, e) == 0)) {
 		struct slice source = {in->source.p, in->source.n};
 
-		c = f->ops == &cell_file_steer_ops ? steer_submit(g, source, e)
-						   : cell_submit(g, &ranks, source, e);
+		if (f->ops == &cell_file_watch_ops)
+			c = watch_submit(g, source, e);
+		else if (f->ops == &cell_file_steer_ops)
+			c = steer_submit(g, source, e);
+		else
+			c = cell_submit(g, &ranks, source, e);
 	}
 	buf_free(&in->source);
 	if (c) {
@@ -327,6 +336,144 @@ const struct file_ops cell_file_steer_ops = {
     .release = cell_release,
     .mtime = writer_mtime,
 };
+
+/* ---- watch ---- */
+
+static struct req_list watching = TAILQ_HEAD_INITIALIZER(watching);
+
+/* "18 state=stopped within=17 step=214 clock=optimizer" */
+static void
+add_watched(const struct cell *c, struct buf *out)
+{
+	buf_addf(out, "%d state=%s within=%d", c->number, watch_state(c), c->steered.cell->number);
+	if (c->steered.step)
+		buf_addf(out, " step=%u clock=%s", c->steered.step, task_clock(c->steered.clock));
+	buf_addc(out, '\n');
+}
+
+/* Who only reads follows the last one. */
+static int
+watch_open(struct file *f, struct req *r)
+{
+	struct group *g = f->node->at.g;
+	struct cell *last = cell_find(g, g->history.watched);
+	int result = open_input(f, r);
+
+	if (result == 0 && (f->flags & O_ACCMODE) == O_RDONLY && last)
+		set_cell(f->state, last);
+	return result;
+}
+
+/* A watch that was submitted by other than the close ends with the descriptor, if its writer waits.
+ */
+static void
+bind_watch(struct file *f)
+{
+	struct cell_input *in = f->state;
+
+	in->bound |= in->source.n > 0 && !(f->flags & O_NONBLOCK);
+}
+
+static int
+watch_fsync(struct file *f, struct req *r)
+{
+	bind_watch(f);
+	return submit_and_wait(f, r);
+}
+
+static void
+watch_release(struct file *f)
+{
+	struct cell_input *in = f->state;
+
+	if (in && in->bound && in->cell && !in->cell->w->done)
+		task_withdraw(in->cell->w);
+	cell_release(f);
+}
+
+/* Answers a read of the news with those that are there. Returns false if none are, but may come. */
+static bool
+give_news(struct req *r)
+{
+	struct cell_input *in = r->file->state;
+	const struct cell *c = in->cell;
+	const struct buf *news = &c->steered.news;
+	size_t n = MIN(news->n - in->seen, r->want);
+
+	if (!n && !c->steered.stopped && !c->w->done)
+		return false;
+	req_data(r, n ? news->p + in->seen : "", n);
+	in->seen += n;
+	return true;
+}
+
+static void
+watch_interrupted(struct req *r, enum interrupt how)
+{
+	TAILQ_REMOVE(&watching, r, link);
+	req_done(r, -EINTR);
+}
+
+static void
+wake_watching(struct cell *c)
+{
+	struct req *r, *next;
+
+	for (r = TAILQ_FIRST(&watching); r; r = next) {
+		struct cell_input *in = r->file->state;
+
+		next = TAILQ_NEXT(r, link);
+		if (in->cell != c)
+			continue;
+		TAILQ_REMOVE(&watching, r, link);
+		if (!give_news(r))
+			TAILQ_INSERT_HEAD(&watching, r, link);
+	}
+}
+
+/* The first read gives the number; the next ones wait for what there is to tell, and for the end.
+ */
+static void
+watch_read(struct file *f, struct req *r)
+{
+	struct cell_input *in = f->state;
+	struct buf b = {0};
+
+	bind_watch(f);
+	if (!submit_by_read(f, r))
+		return;
+	if (!in->cell) {
+		req_data(r, "", 0);
+	} else if (!in->told) {
+		add_watched(in->cell, &b);
+		req_data(r, b.p, MIN(b.n, r->want));
+		buf_free(&b);
+		in->told = true;
+	} else if (!give_news(r)) {
+		if (r->nonblock) {
+			req_done(r, -EAGAIN);
+			return;
+		}
+		TAILQ_INSERT_TAIL(&watching, r, link);
+		req_park(r, watch_interrupted);
+	}
+}
+
+const struct file_ops cell_file_watch_ops = {
+    .open = watch_open,
+    .read = watch_read,
+    .write = cell_write,
+    .flush = cell_flush,
+    .fsync = watch_fsync,
+    .release = watch_release,
+    .mtime = writer_mtime,
+};
+
+void
+cell_file_init(void)
+{
+	group_hooks.above.watch_news = wake_watching;
+}
 
 /* ---- stream ---- */
 

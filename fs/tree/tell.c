@@ -305,7 +305,7 @@ on_waits(struct task *w)
 	TAILQ_FOREACH (r, &w->waiters, link) {
 		struct buf line;
 
-		if (!before || !r->file || !r->file->err || !is_told(r->file))
+		if (!before || w->payload.watches || !r->file || !r->file->err || !is_told(r->file))
 			continue;
 		line = begin_line();
 		add_subject(w, &line);

@@ -13,6 +13,7 @@
 #include "group/report.h"
 #include "group/selftest.h"
 #include "group/settings.h"
+#include "group/watch.h"
 #include "group/task.h"
 #include "host/agent.h"
 #include "tree/gpu_file.h"
@@ -148,6 +149,27 @@ add_step(const struct group *g, struct record *out)
 	}
 }
 
+/* "watch 18 stopped at step 214" */
+static void
+add_watch(const struct group *g, struct record *out)
+{
+	const struct cell *c = watch_of(g);
+	struct buf b = {0};
+
+	if (!c)
+		return;
+	buf_adds(&b, watch_state(c));
+	if (c->steered.stopped)
+		buf_addf(&b, " at step %u", c->steered.step);
+	if (out->form == RECORD_JSON) {
+		record_number(out, "watch", c->number);
+		record_text(out, "watch_state", b.p);
+	} else {
+		buf_addf(out->out, "watch %d %s\n", c->number, b.p);
+	}
+	buf_free(&b);
+}
+
 static void
 print_status(struct group *g, struct record *out)
 {
@@ -166,6 +188,7 @@ print_status(struct group *g, struct record *out)
 	record_number(out, "queued", g->queued);
 	if (running && running == g->history.step.cell)
 		add_step(g, out);
+	add_watch(g, out);
 	record_text(out, "last", *g->history.last_result ? g->history.last_result : NULL);
 	record_number(out, "generation", g->recovery.generation);
 	record_text(out, "namespace", names[g->history.names]);

@@ -18,6 +18,7 @@ from ddip import files, wakeup
 from ddip.errors import DipError
 
 SOURCE_MAX = 16 << 20
+_LINES_MAX = 1 << 14
 _ANSWER_MAX = 64  # size of the first read, which submits the cell and returns its number
 _ABANDON = 3  # after this many interrupts, follow() no longer waits
 _ONE_S = 0.5  # signals that end a process and come within this time of another are one request
@@ -141,6 +142,31 @@ def steered(group, source):
             file = opened.enter_context(_open(group, "steer", None))
             line = _submit(file, data)
         yield Cell(group, int(line.split()[0]))
+
+
+@contextlib.contextmanager
+def watched(group, source, keeps=False):
+    """Watches the running cell. Yields (the watch's Cell, its news: an iterator of lines, which
+    ends when it has stopped the ranks, or has ended). It ends with this context, unless it
+    keeps."""
+    data = _data_of(source)
+    with contextlib.ExitStack() as opened:
+        with _refusals_told(group):
+            flags = os.O_NONBLOCK if keeps else 0
+            file = opened.enter_context(_open(group, "watch", None, flags))
+            line = _submit(file, data)
+        if keeps:
+            file = opened.enter_context(files.open_(os.path.join(group.path, "watch")))
+            file.read(_LINES_MAX)  # the same line
+        yield Cell(group, int(line.split()[0])), _lines(file)
+
+
+def _lines(file):
+    rest = b""
+    while data := file.read(_LINES_MAX):
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            yield line.decode("utf-8", "replace")
 
 
 def _data_of(source):

@@ -36,6 +36,7 @@ _VERBS = {
     "run": "program",
     "exec": "cells.exec_code",
     "steer": "cells",
+    "watch": "watch",
     "wait": "cells",
     "shell": "shell",
     "attach": "attach",

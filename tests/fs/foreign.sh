@@ -12,7 +12,7 @@ if command -v diodcat >/dev/null && command -v diodls >/dev/null; then
 	tried+=' diod'
 	is 'diodcat reads a file' "$(guarded diodcat -s "$socket" -a / version)" "$("$BUILD/ddipfs" -V)"
 	is 'diodcat reads a variable' "$(guarded diodcat -s "$socket" -a / group/rank1/vars/x)" 41
-	like 'diodls lists' "$(guarded diodls -s "$socket" -a / group | xargs)" 'ctl cell steer stream status .* vars locals rank0 rank1$'
+	like 'diodls lists' "$(guarded diodls -s "$socket" -a / group | xargs)" 'ctl cell steer watch stream status .* vars locals rank0 rank1$'
 else
 	echo 'not tried: diodcat and diodls (apt: diod)'
 fi

@@ -6,7 +6,7 @@ mount_plain
 cell 'x = 1'
 
 is 'the root' "$(ls "$M" | xargs)" 'README SKILL.md group trace version wait'
-for name in cell cells ctl error events log names rank0 rank1 ranks status steer vars; do
+for name in cell cells ctl error events log names rank0 rank1 ranks status steer vars watch; do
 	ls "$G" | grep -qx "$name" || bad "$name is not listed in the group"
 done
 ls "$G" | grep -q '^cell\.' && bad 'cell.LIST is listed'
@@ -34,6 +34,7 @@ done <<'END'
 600 group/cell
 600 group/cell.0
 600 group/steer
+600 group/watch
 600 group/cell.0-1
 400 group/status
 400 group/ranks

@@ -10,6 +10,7 @@
 #include "group/hooks.h"
 #include "group/lifecycle.h"
 #include "group/steer.h"
+#include "group/watch.h"
 #include "group/queue.h"
 #include "group/registry.h"
 #include "tree/tree.h"
@@ -120,6 +121,8 @@ ask(struct group *g, unsigned what)
 
 	if (g->life.state == G_STOPPED)
 		lifecycle_start(g, &e);
+	else if (what % 16 == 8)
+		watch_submit(g, fake_slice("x > 2"), &e);
 	else if (what % 8 == 0)
 		steer_submit(g, fake_slice("x = 2"), &e);
 	else if (what % 4 == 0)
