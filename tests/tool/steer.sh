@@ -55,6 +55,13 @@ model.train()
 print("evaluated", total.isfinite().item())
 END
 is 'evaluation' "$(recipe 'evaluate.py')" 'evaluated True'
+sed -n '/^prof, left = /,/^\.Ed/p' "$ROOT/scripts/ddip.1" | grep -v '^\.' >profile.py
+recipe 'profile.py' >/dev/null
+until_true [ -s trace0.json -a -s trace1.json ]
+is 'ten steps' "$("$PLAIN_PYTHON" -c 'import json
+events = json.load(open("trace1.json"))["traceEvents"]
+print(sum(e["name"].startswith("Optimizer.step") for e in events))')" 10
+is 'and off' "$(steer 'left, len(opt._optimizer_step_post_hooks)')" '(0, 0)'
 recipe 'last = step' >/dev/null
 wait $program || bad "the program: $(tail "$T/program")"
 like 'it ended cleanly' "$(tail -n 1 "$T/program")" '^steered 0 lr 0.01 equal True'
