@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { EXPRESSION_MAX = 100 }; /* bytes of it that a message has */
 
@@ -114,7 +115,8 @@ stop(struct steer *s)
 	c->steered.clock = clock_at(s->hit);
 	c->steered.step = (uint32_t)s->hit;
 	add_ranks(s, &ranks);
-	buf_addf(&line, "rank %s step %u: ", ranks.p, c->steered.step);
+	buf_addf(&line, "%s %s step %u: ", strchr(ranks.p, ',') ? "ranks" : "rank", ranks.p,
+	    c->steered.step);
 	add_expression(c, &line);
 	buf_addf(&line, " (%s)", r->line);
 	if (!add_elsewhere(s, &line))

@@ -18,7 +18,7 @@ from ddip.failures import failure
 from ddip.used import is_used
 
 LOCALLY = "#dip_locally"  # as the first line of a cell: %autodip leaves it alone
-_NAMES = ("makedip", "dip", "steer", "autodip", "dipush", "dipull", "dipper")
+_NAMES = ("makedip", "dip", "steer", "watch", "autodip", "dipush", "dipull", "dipper")
 _MAGIC = re.compile(r"(?:[\w, ]+=\s*)?%%?(\w*)")  # the magic that a cell begins with
 # Where all cells run on the ranks, those that begin with one of these magics do not.
 _HERE = (*_NAMES, "local", "pip", "conda", "mamba", "micromamba", "uv", "connect_info", "qtconsole")
@@ -369,6 +369,24 @@ class DdipMagics(Magics):
         self.attachment.with_group(
             args.group, lambda group: run.steer(self.shell, group, cell, args.see or self._see)
         )
+
+    @magic_arguments()
+    @argument("-g", "--group", metavar="NAME", help="a group of the mount; else the current one")
+    @argument("-o", "--off", action="store_true", help="let the ranks go on, or watch no longer")
+    @no_var_expand
+    @line_magic
+    def watch(self, line):
+        """Stop all ranks of the running cell or program at the first step at which an expression is
+        true on any of them: %watch loss != loss.
+
+        Waits for that, prints which rank, step and line it was, and leaves the ranks there. %steer
+        runs code there; %watch --off lets them go on.
+        """
+        line, expression = options.split(self.watch.parser, line, ())
+        args = self.watch.parser.parse_args(options.words(line))
+        if args.off == bool(expression):
+            raise DipError("%watch takes an expression, or --off")
+        self.attachment.with_group(args.group, lambda group: run.stop_at(group, expression))
 
     # ---- %autodip
 

@@ -41,6 +41,24 @@ def steer(shell, group, source, see=None):
             print(f"{rank}: {value}" if len(seen) > 1 else value, end="")
 
 
+def stop_at(group, expression):
+    """Stops the ranks of the running cell where this is true; "": lets them go on."""
+    if not expression:
+        if not (watched := group.status().get("watch")):
+            raise DipError("nothing is watched")
+        group.ctl(f"cancel {watched.split()[0]}")
+        return
+    with cells.watched(group, expression, keeps=True) as (cell, news):
+        try:
+            for line in news:
+                print(line)
+        except KeyboardInterrupt:
+            group.ctl(f"cancel {cell.number}")
+            raise
+        if cell.has_ended(0) and "step" not in cell.status():
+            raise DipError(cell.read("error").rstrip())
+
+
 def run_cell(shell, group, source, see=None, quiet=False, ranks=None, linked=False):
     """Like run(), but returns (value(), results): value() is that of rank 0, or with `ranks` a list
     of the values of these ranks, shown or not; None where a rank has none. linked: see FrontEnd.

@@ -29,6 +29,12 @@ def test_steer():
         assert (name, value) == ("RemoteError", "ZeroDivisionError(division by zero)"), text
         assert "%steer has no option --foo" in nb.run("%steer --foo").error[1]
         assert nb.status()["state"] == "busy"  # the cell goes on
+        text = nb.ok("%watch step % 5 == 2 and rank").text()
+        assert text.startswith("rank 1 step ") and text.endswith("; all ranks wait\n"), text
+        assert nb.ok("%steer -S all step % 5").text() == "0: 2\n1: 2\n"
+        nb.ok("%watch --off")
+        assert "nothing is watched" in nb.run("%watch --off").error[1]
+        assert "SyntaxError" in nb.run("%watch step =").error[1]
         nb.ok("%steer last = step + 1")
         assert nb.ok("run.wait()\nrun.result()").data() == ["0.5"]
         assert nb.ok("%steer 6 * 7").text() == "42\n"  # nothing runs: it is a cell
