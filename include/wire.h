@@ -272,6 +272,7 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	/* where: FILE:N, text: of the error */ \
 	X(Nwatched, 98, 0, "4141ss",   "number clock step what where text") \
 	X(Nwatch,   99, 0, "4",        "number") \
+	X(Nclock,  100, 1, "1",        "clock") /* counts the steps of the next cells; CLOCKS: see enum clock */ \
 	/* memory ran out in the cell; in_use: the rest of a line in `events` */ \
 	X(Nmemory,  71, 0, "4s",       "cell in_use") \
 	X(Nknownbad, 75, 0, "s",       "why") /* a version in use is known to fail */ \

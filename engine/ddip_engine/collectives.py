@@ -6,9 +6,10 @@ The stall report and the abort use this.
 import functools
 import inspect
 import sys
+from _thread import get_ident  # by name, before a program's gevent puts its own in its place
 
 import _ddip
-from ddip_engine import flight, patches, revocable, steer
+from ddip_engine import flight, patches, revocable, state, steer
 
 # Not every rank makes these calls, so their number says nothing.
 _BY_TWO = ("send", "recv", "send_object_list", "recv_object_list", "new_group")
@@ -26,6 +27,8 @@ c10d = None  # torch.distributed.distributed_c10d
 api = None  # torch.distributed
 _raised = 0  # how many of the default group's collectives have raised in this cell
 _is_lost = False  # one of them because a connection is gone
+_depth = 0  # of modules' forwards within each other, while these are counted
+_hooks = ()  # that count them
 
 
 def install(devices_of):
@@ -42,12 +45,14 @@ def install(devices_of):
     for row, name in _BLOCK.items():
         row.replace(functools.partial(_marked, row, name))
     patches.FORWARD.replace(_count_forwards)
+    count_modules()
 
 
 def begin_cell():
     """Called before each cell."""
-    global _raised, _is_lost
+    global _raised, _is_lost, _depth
     _raised, _is_lost = 0, False
+    _depth = 0
 
 
 def outcome():
@@ -86,11 +91,49 @@ def _count_forwards(real):
 
     @functools.wraps(real)
     def forward(*args, **kwargs):
-        if args[0].training and grad() and tick(steer.FORWARD):
+        is_counted = state.clock != steer.FORWARD  # else count_modules() does
+        if is_counted and args[0].training and grad() and tick(steer.FORWARD):
             steer.ticked(steer.FORWARD)
         return real(*args, **kwargs)
 
     return forward
+
+
+def count_modules():
+    """If that is the clock which is set, counts the forwards of all models that are trained: of the
+    outermost module that has parameters. That costs each call of a module some time."""
+    global _hooks, _depth
+    before, after = patches.MODULE_BEGINS.get(), patches.MODULE_ENDS.get()
+    is_compiling = patches.IS_COMPILING.get()
+    wanted = state.clock == steer.FORWARD and api is not None and None not in (before, after)
+    if wanted == bool(_hooks):
+        return
+    if not wanted:
+        for hook in _hooks:
+            hook.remove()
+        _hooks = ()
+        return
+    tick, grad, main = _ddip.tick, sys.modules["torch"].is_grad_enabled, get_ident()
+
+    def begins(module, _):
+        global _depth
+        if is_compiling() or get_ident() != main:
+            return
+        _depth += 1
+        if _depth > 1 or not module.training or not grad():
+            return
+        if any(p.requires_grad for p in module.parameters()) and tick(steer.FORWARD):
+            steer.ticked(steer.FORWARD)
+
+    def ends(*_):
+        global _depth
+        if not is_compiling() and get_ident() == main:
+            _depth = max(_depth - 1, 0)
+
+    _hooks = (
+        before(patches.passed_over(begins)),
+        after(patches.passed_over(ends), always_call=True),
+    )
 
 
 def _counted(row, function, name):

@@ -337,6 +337,11 @@ def _set_autogc(fd, on):
     state.autogc = bool(on)
 
 
+def _set_clock(fd, clock):
+    state.clock = None if clock == steer.ANY else clock
+    collectives.count_modules()
+
+
 def _put(tag, fd, name, view, op, size):
     _open_path()
     try:
@@ -428,6 +433,7 @@ _MAIN = {
     "Trebuild": (_rebuild, "Rrebuild"),
     "Tselftest": (_selftest, "Rselftest"),
     "Nautogc": (_set_autogc, None),
+    "Nclock": (_set_clock, None),
 }
 _CANCELLABLE = (_put, _commit, _delete, _reset, _clone)
 _RESCUE = {"Nabort": (_abort, None)}

@@ -164,8 +164,10 @@ class _Watch(_Awaited):
             _steer.wait(tick)
 
     def _counts(self, tick):
-        """Is this a step? Of the best clock so far, from the step on that was agreed on."""
-        if self.step is None or any(tick.ticks[: tick.clock]):
+        """Is this a step? Of the clock that is set, else the best so far, from the step on that
+        was agreed on."""
+        worse = any(tick.ticks[: tick.clock]) if state.clock is None else tick.clock != state.clock
+        if self.step is None or worse:
             return False
         return self.clock != tick.clock or tick.count >= self.step
 

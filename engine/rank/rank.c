@@ -264,6 +264,7 @@ static const struct {
     {Trebuild, for_main},
     {Tselftest, for_main},
     {Nautogc, for_main},
+    {Nclock, for_main},
     {Naddresses, on_addresses},
     {Tget, for_service},
     {Thas, for_service},

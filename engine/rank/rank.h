@@ -301,8 +301,9 @@ void rank_collective_done(void);
 void rank_collective_reset(void);     /* when a cell begins */
 uint32_t rank_collective_count(void); /* since then */
 uint64_t rank_collective_us(void);    /* time in the current one; 0: in none */
-/* Counts a tick of the main thread; those of other threads, and of a collective within another, are
- * none. Returns true if the ticks are armed: the thread must then ask whether it may go on. */
+/* Counts a tick of the main thread; those of other threads, and of a collective or a forward
+ * within a collective or a backward, are none. Returns true if the ticks are armed: the thread must
+ * then ask whether it may go on. */
 bool rank_collective_tick(enum clock clock);
 /* Returns the time between the last two ticks in ns; 0: there were not two. Called with the GIL. */
 uint64_t rank_collective_arm(bool on);

@@ -122,7 +122,7 @@ rank_collective_tick(enum clock clock)
 {
 	uint64_t now;
 
-	if (!is_main() || (clock == CLOCK_COLLECTIVE && innermost))
+	if (!is_main() || (clock != CLOCK_OPTIMIZER && innermost))
 		return false;
 	now = now_ns();
 	period = ticked ? now - ticked : 0;

@@ -43,6 +43,12 @@ struct preempt_settings {
 	char *save; /* the directory to save to before; owned, "": none */
 };
 
+/* The settings that the ranks' processes are told. */
+struct rank_settings {
+	bool autogc;
+	int clock; /* enum clock of the next cells; CLOCKS: the best that ticks */
+};
+
 /* What `ctl` sets (settings.c). Strings are owned. Times are in seconds; negative means off. */
 struct settings {
 	long long size; /* 0: one per GPU, 2 without GPUs */
@@ -53,7 +59,8 @@ struct settings {
 	long long history;
 	long long spool; /* bytes of output to keep per stream; 0: all */
 	bool cwd_is_set; /* `cwd` is not the default */
-	bool autogc, quiet;
+	bool quiet;
+	struct rank_settings rank;
 	struct preempt_settings on_preempt;
 	struct rank_set external; /* whose processes are started by someone else (external.c) */
 };

@@ -81,6 +81,7 @@ begin(struct task *w)
 	w->when.begin_ns = now_ns();
 	w->g->queued--;
 	if (w->cell) {
+		w->cell->clock = (enum clock)w->g->set.rank.clock;
 		journal_event(w->g, "cell %d start", w->cell->number);
 		group_tell(above.cell_news, w->g, w->cell, CELL_BEGAN, -1);
 	}

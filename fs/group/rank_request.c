@@ -123,7 +123,16 @@ void
 rank_set_autogc(struct rank *k)
 {
 	if (reachable(k))
-		agent_send(rank_agent(k), Nautogc, 0, k->slot, 0, -1, (uint32_t)k->g->set.autogc);
+		agent_send(
+		    rank_agent(k), Nautogc, 0, k->slot, 0, -1, (uint32_t)k->g->set.rank.autogc);
+}
+
+void
+rank_set_clock(struct rank *k)
+{
+	if (reachable(k))
+		agent_send(
+		    rank_agent(k), Nclock, 0, k->slot, 0, -1, (uint32_t)k->g->set.rank.clock);
 }
 
 /* Before it listens for others. */
@@ -163,8 +172,10 @@ rank_join(struct rank *k)
 	    slice_text(facts_backend(g)), ((struct slice){env.p, env.n}));
 	buf_free(&env);
 	buf_free(&external);
-	if (!g->set.autogc)
+	if (!g->set.rank.autogc)
 		rank_set_autogc(k);
+	if (g->set.rank.clock != CLOCKS)
+		rank_set_clock(k);
 }
 
 void

@@ -31,8 +31,9 @@ void rank_env(const struct rank *k, struct buf *env);
 /* Ask the process to end; kill it and its children with SIGKILL. */
 void rank_quit(struct rank *k);
 void rank_kill(struct rank *k);
-/* Sends the process the setting `autogc`. */
+/* Sends the process the settings `autogc`, `clock`. */
 void rank_set_autogc(struct rank *k);
+void rank_set_clock(struct rank *k);
 /* Sends signo to the rank's process. */
 void rank_signal(struct rank *k, int signo);
 /* Sends SIGINT if this cell or self-test is running. */

@@ -72,7 +72,7 @@ settings_default(struct settings *s)
 	    .stall = 60,
 	    .idle = -1,
 	    .history = DEFAULT_HISTORY,
-	    .autogc = true};
+	    .rank = {.autogc = true, .clock = CLOCKS}};
 }
 
 void
@@ -369,6 +369,40 @@ tell_autogc(struct group *g)
 		rank_set_autogc(&g->ranks[i]);
 }
 
+/* The names of the clocks, in the order of enum clock. */
+static const char *
+clock_name(int clock)
+{
+	return clock == CLOCKS ? "auto" : task_clock((enum clock)clock);
+}
+
+static void
+print_clock(const void *value, struct buf *out)
+{
+	buf_adds(out, clock_name(*(const int *)value));
+}
+
+static void
+tell_clock(struct group *g)
+{
+	for (int i = 0; i < g->size; i++)
+		rank_set_clock(&g->ranks[i]);
+}
+
+static int
+do_clock(struct verb_call *c)
+{
+	int clock = 0;
+
+	while (clock <= CLOCKS && strcmp(clock_name(clock), c->word[1]) != 0)
+		clock++;
+	if (clock > CLOCKS)
+		return fail(c->e, EINVAL,
+		    "clock: want auto, optimizer, forward or collective, not '%.80s'", c->word[1]);
+	*(int *)value_of(c) = clock;
+	return changed(c);
+}
+
 static int
 do_on_preempt(struct verb_call *c)
 {
@@ -550,7 +584,8 @@ static const struct verb verbs[] = {
     {"killafter", "S|off", "seconds until a rank that runs no Python is killed", 1, 1, VERB_ANYTIME, SECONDS_OR_OFF(killafter)},
     {"stall", "S|off", "report a stall after this long without progress", 1, 1, VERB_ANYTIME, SECONDS_OR_OFF(stall)},
     {"idle", "S|off", "seconds until an unused group is stopped", 1, 1, VERB_ANYTIME, SECONDS_OR_OFF(idle, .changed = lifecycle_rested)},
-    {"autogc", "on|off", "release memory after each cell", 1, 1, VERB_ANYTIME, SWITCH(autogc, .changed = tell_autogc)},
+    {"autogc", "on|off", "release memory after each cell", 1, 1, VERB_ANYTIME, SWITCH(rank.autogc, .changed = tell_autogc)},
+    {"clock", "auto|optimizer|forward|collective", "what counts the steps of the next cells, for steer and watch", 1, 1, VERB_ANYTIME, do_clock, SETTING(print_clock, rank.clock, .changed = tell_clock)},
     {"history", "N", "number of ended cells to keep", 1, 1, VERB_ANYTIME, NUMBER(print_number, history, 1, HISTORY_MAX, cell_prune)},
     {"spool", "BYTES", "bytes of output to keep for each stream; 0: all", 1, 1, VERB_ANYTIME, NUMBER(print_number, spool, 0, SPOOL_MAX, output_trim)},
     {"quiet", "on|off", "say nothing on the standard error of those who write what fails", 1, 1, VERB_ANYTIME, SWITCH(quiet)},

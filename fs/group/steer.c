@@ -113,6 +113,8 @@ add_waiting(const struct steer *s, struct buf *out)
 enum clock
 steer_best_clock(const struct steer *s)
 {
+	if (s->around->clock != CLOCKS)
+		return s->around->clock;
 	for (enum clock c = 0; c < CLOCKS; c++)
 		for (int i = 0; i < s->n; i++)
 			if (s->rank[i].ticks[c])

@@ -69,7 +69,7 @@ void steer_end(struct steer *s, int error, const char *text);
 void steer_ask_places(struct steer *s);
 /* Appends where a rank stands, which has not come: "rank 1 stands at step 12, at x.py:3". */
 void steer_add_place(const struct steer_rank *r, enum clock clock, struct buf *out);
-/* The best clock that has ticked on any rank; CLOCKS: none. */
+/* The clock that is set for the cell, else the best that has ticked on any rank; CLOCKS: none. */
 enum clock steer_best_clock(const struct steer *s);
 
 #endif

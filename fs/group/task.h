@@ -129,6 +129,8 @@ struct cell {
 	size_t source_len;
 	int *ranks, n; /* ascending */
 
+	enum clock clock; /* the setting when it began */
+
 	struct {
 		struct cell *cell; /* referenced: it has run within this one; NULL: in none */
 		enum clock clock;

@@ -1,6 +1,7 @@
 /* Asks a rank for the ticks of its clocks when G/status is opened. Its I/O thread answers, whatever
  * Python does; a process that does not run is not waited for. */
 #include "tree/steps_file.h"
+#include "group/cell.h"
 #include "group/rank.h"
 #include "group/registry.h"
 #include "group/task.h"
@@ -27,6 +28,20 @@ answer(struct question *q)
 	question_answer(q, f->node->row->text(&f->node->at, &f->text, &q->r->err));
 }
 
+/* By which the steps of this cell are counted. */
+static enum clock
+clock_of(struct group *g, int cell, const uint32_t *ticks)
+{
+	const struct cell *c = cell_find(g, cell);
+	enum clock clock = 0;
+
+	if (c && c->clock != CLOCKS)
+		return c->clock;
+	while (clock < CLOCK_COLLECTIVE && !ticks[clock])
+		clock++;
+	return clock;
+}
+
 static void
 on_steps(struct question *q, struct msg *m, const struct err *e)
 {
@@ -37,9 +52,7 @@ on_steps(struct question *q, struct msg *m, const struct err *e)
 	if (m && !s->g->gone && s->k->cell == s->cell &&
 	    wire_unpack(m, Rsteps, NULL, &ticks[CLOCK_OPTIMIZER], &ticks[CLOCK_FORWARD],
 		&ticks[CLOCK_COLLECTIVE]) == 0) {
-		h->step.clock = 0;
-		while (h->step.clock < CLOCK_COLLECTIVE && !ticks[h->step.clock])
-			h->step.clock++;
+		h->step.clock = clock_of(s->g, s->cell, ticks);
 		h->step.number = ticks[h->step.clock];
 		h->step.cell = s->cell;
 	}

@@ -246,6 +246,14 @@ STEP_HOOK = Row(
     OFFICIAL, "torch.optim.optimizer", "register_optimizer_step_post_hook",
     "counts the steps of optimizers", "the steps of optimizers are not counted",
 )
+MODULE_BEGINS = Row(
+    OFFICIAL, "torch.nn.modules.module", "register_module_forward_pre_hook",
+    "counts the forwards of models", "with `clock forward` they are not counted",
+)
+MODULE_ENDS = Row(
+    OFFICIAL, "torch.nn.modules.module", "register_module_forward_hook",
+    "tells the outermost module", "with `clock forward` the forwards of models are not counted",
+)
 IS_COMPILING = Row(
     OFFICIAL, "torch", "compiler.is_compiling", "no graph of the user's is broken to count a step",
     "the steps of optimizers are not counted",

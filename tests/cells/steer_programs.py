@@ -120,7 +120,7 @@ class Pipelined(Ddp):
         rank = dist.get_rank()
         self.model = nn.Sequential(*net()[:2]) if rank == 0 else nn.Sequential(*net()[2:])
         stage = PipelineStage(self.model, rank, 2, torch.device("cpu"))
-        self.schedule = ScheduleGPipe(stage, 2, loss_fn=lambda out, want: (out - want).square().mean())
+        self.schedule = ScheduleGPipe(stage, 2, loss_fn=nn.MSELoss())
         self.opt = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.5)
         self.update = self.opt.step
         self.limit = last
@@ -145,7 +145,7 @@ KINDS = {
 
 
 class now:
-    """What steers see, in whatever frame: BEFORE a step's forward or AFTER its update, and so on."""
+    """What steers see, in whatever frame; place: BEFORE a step's forward or AFTER its update."""
 
     step = place = first = None
     last = -1
@@ -174,13 +174,12 @@ def train(kind, last, replay=(), pause=0):
     with program.around():
         while now.step not in (now.last, program.limit):
             data = torch.randn(4, 4) + dist.get_rank()
-            for place, act in ((BEFORE, lambda: program.backward(data)), (AFTER, program.update)):
-                now.place = place
-                if place == BEFORE:
-                    do(replay)
-                act()
-                if place == AFTER:
-                    do(replay)
+            now.place = BEFORE
+            do(replay)
+            program.backward(data)
+            now.place = AFTER
+            program.update()
+            do(replay)
             program.opt.zero_grad()
             now.step += 1
             time.sleep(pause)

@@ -47,6 +47,7 @@ spool -1|EINVAL
 spool 7M|EINVAL
 spool 99999999999999999999|EINVAL
 autogc maybe|EINVAL
+clock often|EINVAL
 env NAME|EINVAL
 python $T/nosuch/python|ENOENT
 python /|EINVAL

@@ -81,7 +81,7 @@ VERBS = (
     "clone 0 1", "clone 0 all", "clone 0 0",
     "interrupt", "interrupt 1", "kill", "kill 0", "size 2", "size 3", "size 99999", "history 3",
     "history 100", "spool 1000", "spool 0", "autogc off", "env A=b", "backend none", "nonsense",
-    "'open", "grace 0", "stop\nsize 2\nstart",
+    "'open", "clock forward", "grace 0", "stop\nsize 2\nstart",
 )  # fmt: skip
 TEXTS = ("5", "words", "[1, 2", "bad bytes", "\0\0", "x" * 10000, "interrupt", "kill", "")
 
