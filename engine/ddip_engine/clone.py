@@ -5,7 +5,7 @@ head, and then a pickle for each name. Those share one memo, so that what severa
 shared. The bytes of arrays and tensors are the file's buffers. The head is a pickled dict:
 
     names     (name, length of its pickle, number of `outside` buffers before it, of all buffers)
-    states    names of modules of which there is only a dict of tensors, as their pickles
+    states    names whose pickle is a list of the tensors and optimizers in them, instead of them
     failures  (name, reason)
     outside   the indexes of the buffers that the pickles name by NEXT_BUFFER
     lines     the lines of functions that cells have defined, for tracebacks
@@ -25,6 +25,7 @@ import types
 from errno import EOPNOTSUPP
 
 from ddip_engine import clone_load, clone_paths, gpu, p5, room, state
+from ddip_engine.arrays import is_tensor
 from ddip_engine.state import Cancelled, EngineError
 from ddip_engine.view import export_written, one_line, reason
 
@@ -51,12 +52,14 @@ def dump(left, about, tracks=True):
     about: more entries of the head. tracks: a class that is made again is the one which the same
     bytes, or later ones, have made before; without, bytes are the same for the same class.
     """
-    failures, states = {}, []
-    while failed := (pickler := _pickler(left, tracks)).dump_all(left):
+    failures, states, found = {}, [], clone_paths.find(left)
+    paths = {key: path for key, (path, _) in found.items()}
+    while failed := (pickler := _pickler(paths, tracks)).dump_all(left):
         for each, why in failed:
-            failures[each], value = why, left.pop(each)
-            if clone_paths.is_holder(value) and hasattr(value, "named_parameters"):
-                left[each] = dict(value.state_dict(keep_vars=True))
+            failures.setdefault(each, why)
+            value = left.pop(each)
+            if each not in states and (parts := _states(each, value)):
+                left[each] = parts
                 states.append(each)
     head = {
         "names": pickler.places,
@@ -70,6 +73,15 @@ def dump(left, about, tracks=True):
     head_bytes = pickle.dumps(head, 5)
     pickled = len(head_bytes).to_bytes(8, "little") + head_bytes + pickler.file.getvalue()
     return pickled, pickler, head
+
+
+def _states(name, value):
+    """The tensors, and the optimizers that can be pickled, in what cannot be."""
+    found = [part for _, part in clone_paths.find({name: value}).values() if part is not value]
+    tensors = [part for part in found if is_tensor(part)]
+    others = [part for part in found if not is_tensor(part) and not hasattr(part, "buffers")]
+    lost = {i for i, _ in _failing(dict(enumerate(others)))}
+    return tensors + [part for i, part in enumerate(others) if i not in lost]
 
 
 def names_in(space):
@@ -132,8 +144,8 @@ def _bytes_of(storage):
     return memoryview((ctypes.c_ubyte * size).from_address(flat.data_ptr())), flat
 
 
-def _pickler(space, tracks=True):
-    """A pickler for the values of this namespace, with their tensors' paths."""
+def _pickler(paths, tracks=True):
+    """A pickler. paths: of the tensors, modules and optimizers, by their ids."""
     parent = p5.base()
 
     class Pickler(parent):
@@ -142,7 +154,7 @@ def _pickler(space, tracks=True):
         def __init__(self):
             self.file, self.buffers, self.kept, self.outside = io.BytesIO(), [], [], []
             self.places, self.lines, self.storages, self.first = [], {}, {}, 0
-            self.paths = {key: path for key, (path, _) in clone_paths.find(space).items()}
+            self.paths = paths
             super().__init__(self.file, protocol=5, buffer_callback=self.buffer)
 
         def buffer(self, buffer):
@@ -161,7 +173,9 @@ def _pickler(space, tracks=True):
                 except (Cancelled, MemoryError):
                     raise
                 except Exception as e:  # pickling runs methods of arbitrary objects
-                    return [(name, _why(name, value, e, self)), *_failing(names, name)]
+                    later = list(names)[list(names).index(name) + 1 :]
+                    failing = _failing({each: names[each] for each in later})
+                    return [(name, _why(name, value, e, self)), *failing]
                 self.places.append((name, self.file.tell() - before, outside, self.first))
             return None
 
@@ -186,17 +200,17 @@ def _is_track(value):
     return type(value) is str and _TRACK.fullmatch(value) is not None
 
 
-def _failing(names, after):
-    """[(name, reason)] of the names after this one that cannot be pickled."""
-    found, later = [], list(names)
-    for name in later[later.index(after) + 1 :]:
-        alone = _pickler({name: names[name]})
+def _failing(names):
+    """[(name, reason)] of those that cannot be pickled."""
+    found = []
+    for name, value in names.items():
+        alone = _pickler({})
         try:
-            alone.dump(names[name])
+            alone.dump(value)
         except (Cancelled, MemoryError):
             raise
         except Exception as e:
-            found.append((name, _why(name, names[name], e, alone)))
+            found.append((name, _why(name, value, e, alone)))
     return found
 
 

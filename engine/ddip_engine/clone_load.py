@@ -190,11 +190,14 @@ class _Loading:
             self.head["random"].pop(kind, None)
             self.failures.append((f"the random state of {kind}", why))
 
-    def _note_state(self, name, tensors):
-        """Of a module that could not be pickled only the tensors have been copied, if at all."""
-        there = bool(tensors) and all(map(self.keeps, tensors.values()))
+    def _note_state(self, name, parts):
+        """Of what could not be pickled only these parts have been copied, where they were here."""
+        kept = sum(map(self.keeps, parts or ()))
+        if not kept:
+            return
+        what = "only its tensors" if kept == len(parts) else "only some of its tensors"
         self.failures = [
-            (each, f"only its tensors were copied, not {why}" if there and each == name else why)
+            (each, f"{what} were copied, not {why}" if each == name else why)
             for each, why in self.failures
         ]
 

@@ -92,6 +92,23 @@ print(said["format"], said["size"], said["names"]["model"], [f["pickle"] for f i
 	"$T/work/ck/manifest.json")" "^ddip-saved 1 2 \{'type': 'Net', 'ranks': \[0, 1\]\} \[True, True\]$"
 like 'an event' "$(grep -c "save cell=[0-9]* ok $T/work/ck" "$G/events.last")" '^1$'
 
+# of what can not be kept, the tensors and optimizers are, for objects that are there
+cell 'class Trainer:
+    def __init__(self):
+        self.model, self.lines = torch.nn.Linear(2, 2), (line for line in "ab")
+        self.optimizer = torch.optim.Adam(self.model.parameters())
+trainer = Trainer()
+trainer.model(torch.ones(2)).sum().backward(); trainer.optimizer.step()
+inside = "repr(trainer.model.state_dict()) + repr(trainer.optimizer.state_dict())"
+kept = eval(inside)'
+is 'save' "$(ctl save trained)" 0
+cell 'trainer.optimizer.step()
+with torch.no_grad(): trainer.model.weight.zero_()'
+is 'load' "$(ctl load trained)" 0
+is 'its tensors and optimizer' "$(cell 'r = eval(inside) == kept'; cat "$G"/rank?/vars/r | xargs)" 'True True'
+like 'is told' "$(tail -n 1 "$G/error")" 'trainer: only its tensors were copied, not trainer.lines: cannot pickle'
+is 'back' "$(rm -r "$T/work/trained"; ctl load ck)" 0
+
 # what the next steps would be
 cell "r = [step() for _ in range(3)] + $random" || give_up 'the training'
 cat "$G/rank0/vars/r" "$G/rank1/vars/r" >"$T/next"

@@ -123,14 +123,28 @@ main()')
 		[[ $(guarded "$ddip" report) =~ where\ 0.*\ main\(\)\ .*locals\ 0,1:\ lr=0[.]5 ]]
 	}
 	until_true holds
+	ok guarded "$ddip" save "$T/step"
 	ok guarded "$ddip" steer 'last = step + 1'
 	ok guarded "$ddip" wait "$loop"
 	is 'with which the function went on' "$(read_ "cells/$loop/result")" 0.5
 fi
+[ -z "$torch" ] || ok guarded "$ddip" exec -q 'net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(3, 2))
+opt = torch.optim.AdamW(net.parameters())
+net(torch.ones(3)).sum().backward(); opt.step()
+weight = net.module.weight.tolist()'
+ok guarded "$ddip" save "$T/saved"
 clean 'failures'
 ok guarded "$ddip" restart
 ok guarded "$ddip" exec -q "$imports"
 works 'after a restart'
+ok guarded "$ddip" load "$T/saved"
+is 'what was saved' "$(guarded "$ddip" exec -a kept | sort | xargs)" '0: 100 1: 101'
+if [ "$torch" ]; then
+	is 'a model and its optimizer' "$(guarded "$ddip" exec 'net.module.weight.tolist() == weight, len(opt.state)')" '(True, 2)'
+	ok guarded "$ddip" exec -q 'opt.zero_grad(); net(torch.ones(3) + rank).sum().backward(); opt.step()'
+	ok guarded "$ddip" load "$T/step"
+	is 'what main() had' "$(guarded "$ddip" exec -a lr | sort | xargs)" '0: 0.5 1: 0.5'
+fi
 
 # ---- views
 
