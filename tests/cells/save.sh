@@ -150,6 +150,18 @@ cell 'resource.setrlimit(resource.RLIMIT_FSIZE, before)'
 is 'nothing beside it' "$(ls -A "$T/work")" ck
 ok grep -q '"second"' "$T/work/ck/manifest.json"
 fails grep -q '"third"' "$T/work/ck/manifest.json"
+if [ "$(id -u)" -eq 0 ] && mkdir "$T/small" && mount -t tmpfs -o size=12m tmpfs "$T/small" 2>/dev/null; then
+	finish() {
+		umount "$T/small"
+	}
+	is 'a small disk' "$(ctl "save $T/small/ck")" 0
+	cell 'larger = torch.ones(1 << 19)'
+	is 'and a full one' "$(ctl "save $T/small/ck")" ENOSPC
+	like 'is told' "$(tail -n 1 "$G/error")" "$T/small/ck.* No space left on device"
+	is 'nothing beside it' "$(ls -A "$T/small")" ck
+	cell 'del larger'
+	is 'the last one is whole' "$(ctl "load $T/small/ck")" 0
+fi
 cell 'import os, signal, time
 class Slow:
     def __init__(self, act): self.act = act
