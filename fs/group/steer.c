@@ -244,7 +244,7 @@ set_timer(struct steer *s)
 
 	loop_timer_del(s->timer);
 	s->timer = NULL;
-	if (grace >= 0 && !s->watch)
+	if (grace >= 0)
 		s->timer = loop_timer(daemon_.loop,
 		    (uint64_t)(grace * MS_PER_S) + PERIODS * s->period_us / US_PER_MS, on_time, s);
 }

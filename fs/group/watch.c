@@ -230,6 +230,8 @@ begin(struct steer *s)
 {
 	uint32_t most = 0;
 
+	loop_timer_del(s->timer); /* the ranks have answered in time */
+	s->timer = NULL;
 	s->clock = steer_best_clock(s);
 	for (int i = 0; i < s->n; i++) {
 		struct steer_rank *r = &s->rank[i];

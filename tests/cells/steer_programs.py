@@ -7,6 +7,7 @@ some steps that nothing steers.
 
 import contextlib
 import hashlib
+import os
 import sys
 import time
 
@@ -92,7 +93,8 @@ class Uneven(Ddp):
 
     def __init__(self, last):
         super().__init__(last)
-        self.limit = 600 + 60 * dist.get_rank() if last < 0 else last
+        steps = int(os.environ.get("STEPS", "600"))
+        self.limit = steps + 60 * dist.get_rank() if last < 0 else last
 
     def around(self):
         return Join([self.model])

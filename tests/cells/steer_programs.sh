@@ -10,6 +10,8 @@ kinds=${KINDS:-ddp compiled compiled_step hooked accumulated uneven sharded pipe
 seed=${SEED:-$RANDOM}
 echo "SEED=$seed"
 
+export STEPS=$((520 + 8 * ${COUNT:-10})) # of the uneven one
+
 mount_torch -o size=2
 mkdir "$T/work"
 cd "$T/work" || give_up 'a directory'

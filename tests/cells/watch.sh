@@ -172,6 +172,16 @@ until_true watched ok
 moves
 over
 
+# a rank that runs no Python cannot be asked
+echo 'grace 0.3' >"$G/ctl"
+submit "import ctypes
+if rank: ctypes.PyDLL(None).sleep(6)
+$loop"
+until_true steps 3
+is 'deaf' "$(errno write "$G/watch" 'False')" ETIMEDOUT
+moves
+over
+
 # a rank that makes no steps is not waited for longer than `grace`
 echo 'grace 0.3' >"$G/ctl"
 submit "if rank: time.sleep(1000)
