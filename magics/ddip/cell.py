@@ -21,7 +21,7 @@ SOURCE_MAX = 16 << 20
 _LINES_MAX = 1 << 14
 _ANSWER_MAX = 64  # size of the first read, which submits the cell and returns its number
 _ABANDON = 3  # after this many interrupts, follow() no longer waits
-_ONE_S = 0.5  # signals that end a process and come within this time of another are one request
+ONE_S = 0.5  # signals that end a process and come within this time of another are one request
 
 # Finds the rank of a line without parsing it: "rank" is the last key of every message.
 _RANK = re.compile(rb'"rank": ?(\d+)\}$')
@@ -220,7 +220,7 @@ class Interrupts:
     def __init__(self, also=(), leaves=None, stop=Cell.interrupt):
         self.count = 0
         self.ended_by = None
-        self._acted = -_ONE_S  # when one of `also` was acted upon
+        self._acted = -ONE_S  # when one of `also` was acted upon
         self.has_left = False
         self._leaves = leaves
         self._stop = stop
@@ -254,7 +254,7 @@ class Interrupts:
     def _on_signal(self, signum, frame):
         wakeup.ran()
         ends = signum != signal.SIGINT
-        if ends and time.monotonic() < self._acted + _ONE_S:
+        if ends and time.monotonic() < self._acted + ONE_S:
             return
         self.count += 1
         if ends:

@@ -6,8 +6,9 @@ import re
 import shutil
 import signal
 import tempfile
+import time
 
-from ddip import mount, where
+from ddip import cell, mount, where
 from ddip.errors import DipError
 from tool import ENDING, USAGE, Failure, say
 
@@ -86,9 +87,15 @@ def _place(tool):
 
 @contextlib.contextmanager
 def _told_to_end(tool, on_preempt):
-    """These signals interrupt the program as Ctrl-C does; SIGTERM may be its on_preempt."""
+    """These signals interrupt the program as Ctrl-C does; SIGTERM may be its on_preempt. Those that
+    come together are one: timeout(1) signals the process and its group."""
+    acted = -cell.ONE_S
 
     def act(signum, frame):
+        nonlocal acted
+        if time.monotonic() < acted + cell.ONE_S:
+            return
+        acted = time.monotonic()
         if signum == signal.SIGTERM and on_preempt.upper().removeprefix("SIG") == "TERM":
             tool.tell("ctl", "preempt")
         elif signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # a shell's background job

@@ -96,11 +96,12 @@ except ddip.Preempted:
     print("saved")
 END
 other_waits() { [ "$(guarded "$BUILD/ddip" -m "$T/job.sock" cat group/rank1/stdout)" = waits ]; }
-# start OPTION…: it waits on both ranks; $job is its pid
+# start OPTION…: $program waits on both ranks; $job is its pid
+program=waits.py
 start() {
 	: >"$T/out"
 	"$PLAIN_PYTHON" -c 'import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])' \
-		"$BUILD/ddip" -m "$T/job.sock" run --hosts a:1,b:1 "${options[@]}" -o "cwd=$T/there" "$@" waits.py >"$T/out" 2>&1 &
+		"$BUILD/ddip" -m "$T/job.sock" run --hosts a:1,b:1 "${options[@]}" -o "cwd=$T/there" "$@" "$program" >"$T/out" 2>&1 &
 	job=$!
 	until_true grep -q '^waits' "$T/out"
 	until_true other_waits
@@ -121,6 +122,27 @@ kill -TERM $!
 wait $!
 is "a shell's background job: status" $? 130
 nothing_left "a shell's background job"
+# timeout(1) sends its signal twice: the handler in the program is not interrupted
+cat >counts.py <<'END'
+import time
+
+caught, end = 0, time.monotonic() + 1000
+print("waits", flush=True)
+while time.monotonic() < end:
+    try:
+        time.sleep(0.01)
+    except KeyboardInterrupt:
+        caught, end = caught + 1, time.monotonic() + 1
+print("caught", caught)
+END
+program=counts.py
+start
+kill -TERM $job
+kill -HUP $job
+wait $job
+is 'two that end it are one interrupt' "$(tail -n 1 "$T/out")" 'caught 1'
+program=waits.py
+nothing_left 'two signals'
 start -o on_preempt=TERM
 kill -TERM $job
 wait $job
