@@ -1,4 +1,4 @@
-"""`!cmd` in a cell: a command of the shell, whose output goes where print() writes."""
+"""`!cmd` in a cell: a command of the shell. Its output goes where print() writes, or is a value."""
 
 import codecs
 import os
@@ -27,6 +27,26 @@ def run(command):
             process.kill()
             raise
     return 128 - status if status > 128 else status
+
+
+def output(command):
+    """Returns what a command writes to both streams. IPython's own prints ^C for an interrupt, and
+    the cell goes on with its next line."""
+    streams.flush()
+    process = subprocess.Popen(
+        command,
+        shell=True,
+        executable=os.environ.get("SHELL") or None,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    with process:
+        try:
+            return process.communicate()[0].decode("utf-8", "replace")
+        except BaseException:
+            process.kill()
+            raise
 
 
 def _copy(process):

@@ -11,8 +11,9 @@ import sys
 
 from ddip_engine import patches
 
-# What catches KeyboardInterrupt and asks again.
+# What catches KeyboardInterrupt and asks again; or goes on, if it comes before the prompt.
 _LOOPS = {(row.module, row.path.rpartition(".")[2]) for row in (patches.CMDLOOP, patches.INTERACT)}
+_LOOPS.add(("IPython.core.debugger", "interaction"))
 _COMMANDS = {("pdb", "onecmd"), ("cmd", "onecmd"), ("code", "push")}  # what they call for a command
 
 

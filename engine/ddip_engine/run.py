@@ -46,6 +46,7 @@ _LOOKS_BACK = re.compile(
     r"%(debug|tb|xmode|pdb)\b|\bpm\(|post_mortem|print_last|\blast_(exc|value|traceback|type)\b"
     r"|'ddip_engine\.comms'"
 )
+_TIMEOUT = 1  # of enum interrupt_why in wire.h
 _LAST = ("last_exc", "last_type", "last_value", "last_traceback")
 _cell = None  # the running cell.Cell; None if there is none
 _THOROUGH_S = 0.005  # after a cell that took this long, the time to walk its modules is small
@@ -114,9 +115,13 @@ def _armed(cell, runner):
 
 
 def _guarded(cell, runner):
-    """_armed() that never raises: the only frame from enter to leave that no interrupt may hit."""
+    """_armed() that never raises: the only frame from enter to leave that no interrupt may hit.
+    What ignores the signal of a timeout, as system(3) does, may return, and the cell with it."""
     try:
-        return _armed(cell, runner)
+        ended = _armed(cell, runner)
+        if ended.error is None and cell.interrupted_late == 1 + _TIMEOUT:
+            return cells.Ended(interrupts.error(_TIMEOUT))
+        return ended
     except BaseException as e:  # whatever user code raises ends the cell, not the rank
         cell.interrupted_late = _ddip.leave() or cell.interrupted_late
         return cells.Ended(e)

@@ -383,6 +383,15 @@ class _Shell:
 
     system = system_raw
 
+    def getoutput(self, cmd, split=True, depth=0):
+        """`x = !cmd` and `%sx cmd`."""
+        from IPython.utils.text import LSString, SList
+
+        if cmd.rstrip().endswith("&"):  # as in IPython
+            raise OSError("Background processes not supported.")
+        text = commands.output(self.var_expand(cmd, depth=depth + 1))
+        return SList(text.splitlines()) if split else LSString(text)
+
 
 def _shows_itself(error):
     """True for errors that IPython shows in a way of their own: syntax errors, usage errors."""

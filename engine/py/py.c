@@ -227,16 +227,16 @@ py_resume(PyObject *module, PyObject *number)
 static PyObject *
 py_pause(PyObject *module, PyObject *unused)
 {
-	return PyBool_FromLong(rank_cell_leave());
+	return PyLong_FromLong(rank_cell_leave());
 }
 
 static PyObject *
 py_leave(PyObject *module, PyObject *unused)
 {
-	bool missed = rank_cell_leave();
+	int missed = rank_cell_leave();
 
 	rank_stdin_cell_ended();
-	return PyBool_FromLong(missed);
+	return PyLong_FromLong(missed);
 }
 
 static PyObject *
@@ -531,7 +531,8 @@ static PyMethodDef methods[] = {
     {"replies", py_replies, METH_NOARGS, "The number of replies and errors of this thread"},
     {"notify", py_notify, METH_VARARGS, "notify(type, *fields)"},
     {"enter", py_enter, METH_O, "enter(cell): its user code begins"},
-    {"leave", py_leave, METH_NOARGS, "User code ends; True: an interrupt for it was not raised"},
+    {"leave", py_leave, METH_NOARGS,
+	"User code ends; 0, or 1 + the cause of an interrupt that was not raised"},
     {"probe_signal", py_probe_signal, METH_NOARGS, "The signal to register probed for"},
     {"probed", py_probed, METH_VARARGS, "Signal handler: Python runs handlers"},
     {"interrupt_wanted", py_interrupt_wanted, METH_NOARGS, "Is a SIGINT for user code?"},

@@ -32,8 +32,8 @@
  *   replies() -> int           how many of these three this thread has sent
  *   notify(type, *fields)      sends an N
  *   enter(cell), leave()       user code of this cell begins, ends: an interrupt reaches only this
- *                              code. leave() returns True if an interrupt for it came and was not
- *                              raised
+ *                              code. leave() returns 1 + enum interrupt_why if one came and was not
+ *                              raised, else 0
  *   interrupt_wanted() -> int  for the SIGINT handler: 0, nothing is to be raised; else 1 + enum
  *                              interrupt_why. Nonzero only while user code runs; the daemon
  *                              is then notified that it is raised (Nsignalled), or held for it
@@ -114,7 +114,7 @@
  *                              gloo, 2 that of NCCL; torch must be loaded
  *   flight_groups(lines)       bytes: what they are asked for, see rank/flight.h
  *   flight_text(which, json)   what recorder 0 or 1 says, if C does not ask it; only in describe()
- *   pause() -> bool            as leave(), of a cell that goes on: something else is to run, which
+ *   pause() -> int             as leave(), of a cell that goes on: something else is to run, which
  *                              interrupts tell from it
  *   resume(cell)               the user code of this cell goes on, or that of a steer begins
  *   profile() -> bytes         what the last steps of the cell took: lines, see

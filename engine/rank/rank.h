@@ -125,7 +125,8 @@ size_t rank_request_cancelled(struct rank_worker *workers, size_t max);
 /* rank_cell.c */
 void rank_cell_init(struct loop *l); /* the I/O thread's loop */
 void rank_cell_enter(uint32_t cell);
-bool rank_cell_leave(void); /* true: it was sent an interrupt that was not raised */
+int rank_cell_leave(
+    void); /* 0, or 1 + the cause of an interrupt that was sent to it but not raised */
 
 /* Called while SIGINT is handled: is it for user code, and what is to be raised there? Returns 0:
  * nothing; else 1 + enum interrupt_why. Reports an interrupt that was pending for the cell to the

@@ -83,13 +83,13 @@ rank_cell_enter(uint32_t number)
 		raise(SIGINT);
 }
 
-bool
+int
 rank_cell_leave(void)
 {
-	bool missed;
+	int missed;
 
 	rank_cell_lock();
-	missed = cell.pending;
+	missed = cell.pending ? 1 + (int)cell.why : 0;
 	cell.running = 0;
 	cell.pending = cell.asked = false;
 	cell.why = WHY_USER;

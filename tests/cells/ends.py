@@ -35,6 +35,13 @@ SCENES = {
         "    pdb.post_mortem(e.__traceback__)",
         "Pdb",
     ),
+    "%debug before its prompt": (
+        "import time, IPython.core.debugger as d\nown = d.Pdb.print_stack_entry\n"
+        "d.Pdb.print_stack_entry = lambda *args, **kw: (begins(), time.sleep(1000))\n"
+        "try:\n    get_ipython().run_line_magic('debug', '1 + 1')\n"
+        "finally:\n    d.Pdb.print_stack_entry = own",
+        "",
+    ),
     "breakpoint(), continued": (
         "breakpoint()\nimport time\nbegins()\ntime.sleep(1000)",
         "db> |Pdb",
@@ -48,6 +55,7 @@ SCENES = {
     "getpass": ("import getpass\nbegins()\ngetpass.getpass()", ""),
     "await": ("import asyncio\nbegins()\nawait asyncio.Event().wait()", ""),
     "%%bash": ("%%bash\n(sleep 1000 & exec sleep 1000) &\necho begins\nwait\nsleep 1000", ""),
+    "x = !cmd": ("begins()\nx = !sleep 1000\nimport time\ntime.sleep(1000)", ""),
     "subprocess.run": ("import subprocess\nbegins()\nsubprocess.run(['sleep', '1000'])", ""),
     # which ignores SIGINT while it waits
     "os.system": ("import os, time\nbegins()\nos.system('sleep 1000')\ntime.sleep(1000)", ""),

@@ -13,6 +13,11 @@ cell "import sys; sys.path.insert(0, '$T'); kept = 7" || bad 'the first cell'
 fails cell '1 / 0' # which imports what shows a traceback: the times are of what is loaded
 export T G
 "$TORCH_PYTHON" "$ROOT/tests/cells/ends.py" || bad 'some do not end as they should'
+# what it ends may ignore the signal, and be the last thing that the cell does
+echo 'timeout 0.5' >"$G/ctl"
+submit 'import os; os.system("sleep 1000")'
+like 'a timeout is told all the same' "$(wait_cell "$n")" 'state timeout'
+like 'with its cause' "$(cat "$G/cells/$n/traceback")" 'ddip.Timeout'
 ok fusermount3 -u "$M"
 
 # without IPython
