@@ -85,6 +85,10 @@ enum clock { CLOCK_OPTIMIZER, CLOCK_FORWARD, CLOCK_COLLECTIVE, CLOCKS };
 /* What the expression of a watch is on a rank: it has raised. */
 enum watched { WATCHED_FALSE, WATCHED_TRUE, WATCHED_FAILED, WATCHED_COUNT };
 
+/* What Ninput says that the main thread waits for: nothing any longer, input, a password, or a
+ * front end whose debugger has stopped it. */
+enum input_wait { INPUT_NONE, INPUT_TEXT, INPUT_PASSWORD, INPUT_DEBUGGER };
+
 /* What an engine process is (Tspawn kind). */
 enum { ENGINE_RANK, ENGINE_STORE };
 
@@ -250,7 +254,7 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	X(Rcombine, 81, 0, "",         "") \
 	X(Nstdin,   68, 0, "d",        "data") \
 	X(Ntaken,   69, 0, "4",        "bytes") /* of Nstdin, read by the program or dropped */ \
-	X(Ninput,   70, 0, "1",        "waits") /* for stdin: 1, for a password: 2, no longer: 0 */ \
+	X(Ninput,   70, 0, "1",        "waits") /* enum input_wait */ \
 	/* ---- steering: see fs/group/steer.h ---- */ \
 	/* the source `number` shall run within the cell; until an Nsteer comes, the main thread */ \
 	/* does not pass the next tick. The ticks so far in that cell, and the last time between two; */ \

@@ -9,7 +9,7 @@ import linecache
 import re
 
 from ddip_engine import cell as cells
-from ddip_engine import prompts, state, streams
+from ddip_engine import dap, prompts, state, streams
 
 _MAGIC = re.compile(r"\s*[%!?]|.*\?\s*$|\s*\w+\s*=\s*[%!]")
 
@@ -30,7 +30,7 @@ def run_cell(cell):
         with cell.code():
             cell.raise_held()
             for code in steps:
-                value = _evaluate(code)
+                value = _evaluate(code, cell)
         return cells.Ended() if value is None else cells.Ended(value=_show(value, cell))
     except SystemExit as e:
         return cells.Ended(e)
@@ -62,12 +62,15 @@ def _compile(cell):
     return steps
 
 
-def _evaluate(code):
+def _evaluate(code, cell):
     try:
+        dap.begin(cell)
         value = eval(code, state.main.__dict__)
         return cells.run_async(value) if code.co_flags & inspect.CO_COROUTINE else value
     except prompts.Left as left:
         raise prompts.itself(left) from None
+    finally:
+        dap.end()
 
 
 def _show(value, cell):

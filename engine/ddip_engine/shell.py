@@ -19,6 +19,7 @@ from ddip_engine import (
     callbacks,
     colour,
     commands,
+    dap,
     debuggers,
     freed,
     patches,
@@ -338,6 +339,7 @@ class _Shell:
 
     async def _run_user_code(self, code_obj, async_):
         try:
+            dap.begin(_cell)
             _cell.raise_held()
             if async_:
                 await eval(code_obj, self.user_global_ns, self.user_ns)
@@ -346,6 +348,7 @@ class _Shell:
         except prompts.Left as left:
             raise prompts.itself(left) from None
         finally:  # a debugger (it has a botframe) would follow into the shell
+            dap.end()
             if hasattr(getattr(sys.gettrace(), "__self__", None), "botframe"):
                 sys.settrace(None)
 

@@ -311,7 +311,7 @@ py_stdin_read(PyObject *module, PyObject *args)
 	if (!PyArg_ParseTuple(args, "npp:stdin_read", &most, &line, &secret))
 		return NULL;
 	if (waits)
-		rank_stdin_tell(secret ? 2 : 1);
+		rank_stdin_tell(secret ? INPUT_PASSWORD : INPUT_TEXT);
 	do {
 		Py_BEGIN_ALLOW_THREADS r = rank_stdin_take(&b, (size_t)most, line);
 		Py_END_ALLOW_THREADS
@@ -323,7 +323,7 @@ py_stdin_read(PyObject *module, PyObject *args)
 		PyErr_SetFromErrno(PyExc_OSError);
 	}
 	if (waits)
-		rank_stdin_tell(0);
+		rank_stdin_tell(INPUT_NONE);
 	buf_free(&b);
 	return bytes;
 }

@@ -91,7 +91,7 @@ struct rank_output {
 
 /* A rank's standard input. */
 struct rank_input {
-	uint8_t waits; /* the program is waiting for input; 2: for a password */
+	uint8_t waits; /* enum input_wait: what the program is waiting for */
 	size_t unread; /* bytes that the program has not read yet */
 };
 

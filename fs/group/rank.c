@@ -49,7 +49,9 @@ rank_state_name(struct rank *k)
 	if (external_is(k))
 		return "external";
 	if (k->state == R_READY && queue_running(k))
-		return k->input.waits ? "input" : "busy";
+		return k->input.waits == INPUT_DEBUGGER ? "debug"
+		       : k->input.waits			? "input"
+							: "busy";
 	return state_names[k->state];
 }
 
@@ -458,14 +460,21 @@ on_input(struct rank *k, struct msg *m)
 	const struct subtask *j;
 	uint8_t waits;
 
-	if (wire_unpack(m, Ninput, NULL, &waits) < 0)
+	static const char *const words[] = {[INPUT_NONE] = "got-input",
+	    [INPUT_TEXT] = "waits-for-input",
+	    [INPUT_PASSWORD] = "waits-for-input",
+	    [INPUT_DEBUGGER] = "stopped-in-debugger"};
+	bool debugged = k->input.waits == INPUT_DEBUGGER;
+
+	if (wire_unpack(m, Ninput, NULL, &waits) < 0 || waits >= ARRAY_LEN(words))
 		return;
 	k->input.waits = waits;
 	if (!waits && !queue_running(k))
 		return; /* its cell has ended meanwhile */
-	journal_event(k->g, "rank %d %s", k->number, waits ? "waits-for-input" : "got-input");
+	journal_event(
+	    k->g, "rank %d %s", k->number, debugged && !waits ? "left-debugger" : words[waits]);
 	j = queue_running(k);
-	if (waits && j && j->w->cell)
+	if (waits && waits != INPUT_DEBUGGER && j && j->w->cell)
 		group_tell(above.cell_news, k->g, j->w->cell, CELL_INPUT, k->number);
 	journal_changed(k->g);
 }

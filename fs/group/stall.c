@@ -174,7 +174,8 @@ set_states(struct stall_sample *s)
 		if (!r->answered)
 			p->state = PLACE_UNKNOWN;
 		else if (j)
-			p->state = PLACE_BUSY;
+			p->state =
+			    r->k->input.waits == INPUT_DEBUGGER ? PLACE_DEBUGGED : PLACE_BUSY;
 		else if (ended)
 			p->state = ended->no == EHOSTDOWN ? PLACE_LOST : PLACE_ENDED;
 		else
@@ -205,9 +206,11 @@ print_one_verdict(const struct verdict *v, struct record *out)
 	record_text(out, "kind", verdict_kinds[v->kind]);
 	add_numbers(out, "ranks", v->ranks, v->n);
 	add_numbers(out, "waiting", v->waiting, v->waiting_n);
-	record_text(out, "op", v->op->name);
-	record_number(out, "number", v->op->number);
-	record_text(out, "group", v->group->members);
+	if (v->op) {
+		record_text(out, "op", v->op->name);
+		record_number(out, "number", v->op->number);
+		record_text(out, "group", v->group->members);
+	}
 	record_text(out, "text", v->text);
 	record_end(out);
 }

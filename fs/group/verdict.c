@@ -6,10 +6,12 @@
  */
 #include "group/verdict.h"
 #include "group/rank_set.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-const char *const verdict_kinds[] = {[VERDICT_LATE] = "late",
+const char *const verdict_kinds[] = {[VERDICT_DEBUGGED] = "debugged",
+    [VERDICT_LATE] = "late",
     [VERDICT_AWAY] = "away",
     [VERDICT_DIFFERENT] = "different",
     [VERDICT_ENTERED] = "entered"};
@@ -672,11 +674,46 @@ judge_all(const struct rank_place *p, int n, const char *source, double took, st
 	free(rest.list);
 }
 
+/* Appends where a rank is: "at line 3" of its cell, or " (train.py:12)". */
+static void
+print_stop(struct buf *out, const struct rank_place *p)
+{
+	char cell[32];
+	int n = snprintf(cell, sizeof(cell), "<cell %u>:", p->cell);
+
+	if (strncmp(p->line, cell, (size_t)n) == 0)
+		buf_addf(out, " at line %s", p->line + n);
+	else
+		print_line(out, p);
+}
+
+static void
+judge_debugged(const struct rank_place *p, int n, struct verdicts *out)
+{
+	for (int i = 0; i < n; i++) {
+		struct verdict v = {.kind = VERDICT_DEBUGGED, .n = 1};
+		struct buf line = {0};
+
+		if (p[i].state != PLACE_DEBUGGED)
+			continue;
+		buf_addf(&line, "rank %d is stopped in the debugger", p[i].rank);
+		print_stop(&line, &p[i]);
+		v.ranks = xcalloc(1, sizeof(int));
+		v.ranks[0] = p[i].rank;
+		v.text = xstrndup(line.p, line.n);
+		buf_free(&line);
+		add_verdict(out, &v);
+	}
+}
+
 struct verdicts
 verdict_find(const struct rank_place *p, int n, double took)
 {
 	struct verdicts found = {0};
 
+	judge_debugged(p, n, &found);
+	if (found.n)
+		return found;
 	judge_all(p, n, "gloo", took, &found);
 	judge_all(p, n, "nccl", took, &found);
 	if (!found.n)

@@ -23,8 +23,16 @@ struct membership {
 	size_t n;
 };
 
-/* LOST: the process that ran its part of the cell has died; another one has answered. */
-enum place_state { PLACE_UNKNOWN, PLACE_ENDED, PLACE_LOST, PLACE_NO_CELL, PLACE_BUSY };
+/* LOST: the process that ran its part of the cell has died; another one has answered. DEBUGGED: a
+ * front end's debugger has stopped it. */
+enum place_state {
+	PLACE_UNKNOWN,
+	PLACE_ENDED,
+	PLACE_LOST,
+	PLACE_NO_CELL,
+	PLACE_BUSY,
+	PLACE_DEBUGGED
+};
 
 /* Where a rank is. */
 struct rank_place {
@@ -58,14 +66,22 @@ void verdict_free(struct rank_place *p);
 const struct operation *verdict_waits_in(
     const struct rank_place *p, const struct membership **group);
 
-/* LATE: `ranks` have not entered the operation. AWAY: they have ended, or run no cell. DIFFERENT:
- * they have entered another one under this number. ENTERED: all members are in it. */
-enum verdict_kind { VERDICT_LATE, VERDICT_AWAY, VERDICT_DIFFERENT, VERDICT_ENTERED };
+/* DEBUGGED: `ranks` are stopped in a debugger, and wait for nobody else. LATE: `ranks` have not
+ * entered the operation. AWAY: they have ended, or run no cell. DIFFERENT: they have entered
+ * another one under this number. ENTERED: all members are in it. */
+enum verdict_kind {
+	VERDICT_DEBUGGED,
+	VERDICT_LATE,
+	VERDICT_AWAY,
+	VERDICT_DIFFERENT,
+	VERDICT_ENTERED
+};
 
 /* A wait whose cause is certain. */
 struct verdict {
 	enum verdict_kind kind;
-	const struct operation *op; /* of the place of a rank that waits, as is its group */
+	const struct operation
+	    *op; /* of the place of a rank that waits, as is its group; or NULL */
 	const struct membership *group;
 	int *ranks, *waiting; /* the numbers of the causes, and of those that wait in op; owned */
 	int n, waiting_n;

@@ -340,8 +340,8 @@ text_rank_status(const struct place *at, struct buf *out, struct err *e)
 	gpu_file_rank_lines(k, out);
 	buf_addf(out, "cell %d\nsince %.3f\nqueued %d\n", k->cell, k->since,
 	    !TAILQ_EMPTY(&k->queue) && !queue_running(k));
-	if (k->input.waits)
-		buf_addf(out, "input %s\n", k->input.waits == 2 ? "password" : "text");
+	if (k->input.waits && k->input.waits != INPUT_DEBUGGER)
+		buf_addf(out, "input %s\n", k->input.waits == INPUT_PASSWORD ? "password" : "text");
 	if (*k->spawn_method)
 		buf_addf(out, "spawn_method %s\n", k->spawn_method);
 	if (k->end.how)

@@ -337,9 +337,12 @@ add_state(struct wait *w, struct cell *c, void *arg)
 	}
 	if (c->w->escalation.stalled)
 		add(w, c, STALLED, -1, seconds);
-	for (int i = 0; i < c->n; i++)
-		if (c->w->subtasks[i].k->input.waits && c->w->subtasks[i].state == SUBTASK_SENT)
+	for (int i = 0; i < c->n; i++) {
+		uint8_t input = c->w->subtasks[i].k->input.waits;
+
+		if (input && input != INPUT_DEBUGGER && c->w->subtasks[i].state == SUBTASK_SENT)
 			add(w, c, INPUT, c->ranks[i], seconds);
+	}
 	if (c->w->escalation.why == WHY_PREEMPTED)
 		add(w, c, PREEMPT, -1, seconds);
 }

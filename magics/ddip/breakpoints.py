@@ -1,13 +1,37 @@
-"""Breakpoints that a front end's debugger has set in a cell: it cannot reach the ranks."""
+"""Breakpoints that a front end's debugger has set in a cell that runs on ranks."""
+
+import contextlib
+import sys
+
+from ddip.errors import DipError
 
 
-def are_set(shell):
-    """True if the front end has set a breakpoint in the cell that is being executed."""
-    debugger = getattr(getattr(shell, "kernel", None), "debugger", None)
-    there = getattr(debugger, "breakpoint_list", None)  # file of a cell -> its breakpoints
-    if not there:
-        return False
+def _debugger(shell):
+    """The debugger of the shell's kernel; None if it has none."""
+    return getattr(getattr(shell, "kernel", None), "debugger", None)
+
+
+def choose(shell, rank):
+    """Makes breakpoints stop on this rank. Raises DipError where a kernel does not debug ranks."""
+    debugger = _debugger(shell)
+    if not hasattr(debugger, "choose"):
+        raise DipError("--debug: only the kernel 'DDP (ddipfs)' debugs ranks, if it has debugpy")
+    debugger.choose(rank)
+
+
+def around(shell, group, source):
+    """A context in which a cell runs on the ranks. In the kernel of the ranks its breakpoints hold
+    there; another kernel's cannot, and that is said."""
+    debugger = _debugger(shell)
+    # no debugger, or none that has been asked for
+    if not getattr(debugger, "breakpoint_list", None) and not getattr(debugger, "is_started", 0):
+        return contextlib.nullcontext()
+    code = (shell.get_parent() or {}).get("content", {}).get("code", "")
+    if hasattr(debugger, "around"):
+        return debugger.around(group, source, code)
     from ipykernel.compiler import get_file_name
 
-    request = shell.get_parent() or {}
-    return bool(there.get(get_file_name(request.get("content", {}).get("code", ""))))
+    if debugger.breakpoint_list.get(get_file_name(code)):
+        text = "The notebook's debugger does not stop on ranks: breakpoint() in the code does"
+        print(text, file=sys.stderr)
+    return contextlib.nullcontext()

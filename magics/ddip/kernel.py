@@ -4,77 +4,15 @@ It is %autodip in a kernel of its own: it makes the group when the first cell ne
 of it restarts the ranks, and its panel of variables shows those of rank 0.
 """
 
-import asyncio
 import contextlib
 import os
 
-from ipykernel.debugger import Debugger
 from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
 
-from ddip import files, magics
+from ddip import magics
+from ddip.debugger import RanksDebugger
 from ddip.errors import DipError
-
-_SHORT = ("int", "float", "bool", "complex", "str", "NoneType")  # types whose value is shown
-_SHOWN = 200  # variables whose value is shown
-_TEXT = 200  # characters of a value
-
-
-class RanksDebugger(Debugger):
-    """ipykernel's, but for the variables outside a breakpoint: they are rank 0's."""
-
-    group = staticmethod(lambda: None)  # the group that cells run on
-
-    async def inspectVariables(self, message):
-        """All variables, as the Debug Adapter Protocol lists them."""
-        return await asyncio.to_thread(self._answer, message, lambda: {"variables": self._found()})
-
-    async def richInspectVariables(self, message):
-        """One of them, as a front end displays it."""
-        asked = message["arguments"]
-        if "frameId" in asked:  # at a breakpoint of the notebook's own
-            return await super().richInspectVariables(message)
-        return await asyncio.to_thread(self._answer, message, lambda: self._one(asked))
-
-    def _answer(self, message, body):
-        answer = {
-            "type": "response",
-            "request_seq": message["seq"],
-            "success": True,
-            "command": message["command"],
-        }
-        try:
-            return answer | {"body": body()}
-        except (DipError, OSError) as e:  # the group is gone, or the variable
-            return answer | {"success": False, "message": str(e), "body": {"variables": []}}
-
-    def _found(self):
-        group, found = self.group(), []
-        for name, facts in group.table().items() if group is not None else ():
-            value = _described(facts)
-            if facts["type"] in _SHORT and len(found) < _SHOWN:
-                with contextlib.suppress(OSError):  # it has gone meanwhile
-                    value = _text(group, name)[:_TEXT]
-            found.append(
-                {"name": name, "type": facts["type"], "value": value, "variablesReference": 0}
-            )
-        return found
-
-    def _one(self, asked):
-        group = self.group()
-        text = _text(group, asked["variableName"]) if group is not None else ""
-        return {"data": {"text/plain": text}, "metadata": {}}
-
-
-def _text(group, name):
-    return files.read_text(os.path.join(group.path, "rank0", "vars", name)).rstrip("\n")
-
-
-def _described(facts):
-    known = [facts[key] for key in ("dtype", "device") if facts[key] != "-"]
-    if facts["shape"] != "-":
-        known.insert(0, f"[{facts['shape'].replace(',', ', ')}]")
-    return " ".join(known)
 
 
 class RanksKernel(IPythonKernel):

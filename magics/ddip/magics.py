@@ -225,6 +225,12 @@ class DdipMagics(Magics):
         metavar="RANK",
         help="first copy to a rank that is new what the others have: variables, models, optimizers",
     )
+    @argument(
+        "--debug",
+        type=int,
+        metavar="RANK",
+        help="in the kernel DDP (ddipfs): breakpoints stop on this rank. Default: 0.",
+    )
     @argument("--auto", action="store_true", help="set by %%autodip in the lines that it adds")
     @argument(
         "where",
@@ -253,13 +259,15 @@ class DdipMagics(Magics):
             self._replay(args)
         if args.catch_up is not None:
             print(*catch_up(self.attachment.need(args.group), args.catch_up), sep="\n")
+        if args.debug is not None:
+            breakpoints.choose(self.shell, args.debug)
         if args.top:
             live.top(self.shell, self.attachment.need(args.group))
         made = self._run(line, cell, args) if cell.strip() or args.appcmd else None
         for name in args.gather or ():
             self.shell.push({name: self.attachment.need(args.group).gather(name)})
         acts = args.push or args.scatter or args.gather or args.replay or args.appcmd or args.top
-        acts = acts or args.catch_up is not None
+        acts = acts or args.catch_up is not None or args.debug is not None
         if not cell.strip() and not acts:
             self._set_defaults(args)
         return made
@@ -312,9 +320,6 @@ class DdipMagics(Magics):
             raise error
 
     def _run_remotely(self, line, cell, args):
-        if breakpoints.are_set(self.shell):
-            text = "The notebook's debugger does not stop on ranks: breakpoint() in the code does"
-            print(text, file=sys.stderr)
         own_line = bool(cell) and not args.auto
         source = _with_first_line(f"#%%dip {line}".rstrip(), cell) if own_line else cell
         return self.attachment.with_group(
@@ -337,7 +342,8 @@ class DdipMagics(Magics):
             )
         if args.noblock:
             return run.detach(self.shell, group, source, see, args.ranks)
-        with live.plotting(self.shell, group, args.plot):
+        debugged = breakpoints.around(self.shell, group, source)
+        with debugged, live.plotting(self.shell, group, args.plot):
             value, _ = run.run_cell(
                 self.shell, group, source, see, args.quiet, args.ranks, args.linked
             )

@@ -685,6 +685,16 @@ RICH_NESTED = Row(
     ATTRIBUTE, "rich.live", "Live._nested", "one progress bar within another", "it is drawn twice",
     optional=True,  # from rich 14 on
 )
+DEBUGGER_API = Row(
+    PRIVATE, "_pydevd_bundle.pydevd_api", "PyDevdAPI", "a front end's breakpoints stop a rank",
+    "no breakpoint stops",
+    optional=True,  # only there if a front end debugs
+)
+WAIT_SUSPEND = Row(
+    METHOD, "pydevd", "PyDB.do_wait_suspend", "`stall` says that a debugger has stopped a rank",
+    "a rank that a debugger has stopped counts as stalled",
+    optional=True,
+)
 COMM = Row(
     REPLACED, "comm", "create_comm", "widgets talk to their notebook", "widgets do not appear",
 )

@@ -301,6 +301,10 @@ class Notebook:
         """What completes this code."""
         return self._ask("complete", code)["matches"]
 
+    def kernel_info(self):
+        """What the kernel says of itself."""
+        return self._ask("kernel_info")
+
     def debug(self, command, **arguments):
         """The answer to a request of the Debug Adapter Protocol."""
         client = self._client.kc

@@ -119,6 +119,20 @@ test_late(void)
 	    "rank 1 is in no collective (t.py:9); rank 0 waits for it in all_reduce 2 (t.py:4)\n");
 }
 
+/* A rank that a debugger has stopped, for which another one waits. */
+static void
+test_debugged(void)
+{
+	struct rank_place p = at(1, "-", "<cell 7>:3", CELL BOTH(1));
+
+	p.state = PLACE_DEBUGGED;
+	p.cell = 7;
+	expect(waiter(), p, "rank 1 is stopped in the debugger at line 3\n");
+	p = at(1, "-", "t.py:3", CELL BOTH(1));
+	p.state = PLACE_DEBUGGED;
+	expect(waiter(), p, "rank 1 is stopped in the debugger (t.py:3)\n");
+}
+
 /* What programs get instead of the sentences. */
 static void
 test_fields(void)
@@ -383,6 +397,7 @@ int
 main(void)
 {
 	test_late();
+	test_debugged();
 	test_fields();
 	test_held();
 	test_gpu();

@@ -1,0 +1,148 @@
+"""Breakpoints that a front end sets in the cells of this rank: pydevd, which debugpy brings.
+
+pydevd speaks the Debug Adapter Protocol (https://microsoft.github.io/debug-adapter-protocol) by
+itself. debugpy's adapter would listen on a port, which every user of the machine can connect to. So
+the rank connects to a Unix socket of the notebook's, in a directory that only its user can enter:
+nothing listens here, and none of this is imported before a front end has asked for it.
+
+Only the main thread stops, and only in code of cells and what that calls. A child that a cell forks
+is not debugged.
+"""
+
+import os
+import socket
+import sys
+import threading
+
+import _ddip
+from ddip_engine import patches
+
+_STOPS, _GOES_ON = 3, 0  # of Ninput
+_RUN, _NO_STEP = 1, -1  # pydevd's STATE_RUN, and what its pydev_step_cmd is then
+_OURS = "<ddip_engine"  # how the file names of the engine's code begin
+_RULES = [{"module": name, "include": False} for name in ("ddip_engine", "IPython")]
+_KEPT = 64  # cells whose name is remembered
+
+_debugger = None  # pydevd's PyDB
+_link = None  # the connection to the front end; None: there is none
+_pydevd = None  # what it offers to whoever speaks for a front end
+_paths = {}  # text of a cell -> the file name under which the front end knows it
+
+
+class _Link(socket.socket):
+    """The connection to the front end. At its end nobody could let a stopped rank go on."""
+
+    def recv(self, *args):
+        global _link
+        try:
+            data = super().recv(*args)
+        except OSError:
+            data = b""
+        if not data and self is _link:
+            _link = None
+            _pydevd.request_disconnect(_debugger, resume_threads=True)
+        return data
+
+
+class _Names:
+    """Takes from the front end's messages what pydevd has no use for, and adds what it needs."""
+
+    def after_receive(self, message):
+        arguments = message.get("arguments") or {}
+        if "ddipCell" in arguments:
+            source, path = arguments.pop("ddipCell")
+            while len(_paths) >= _KEPT:
+                del _paths[next(iter(_paths))]
+            _paths[source] = path
+        elif message.get("command") == "attach":
+            arguments["rules"] = _RULES
+
+    def before_send(self, message):
+        """Nothing."""
+
+
+def connect(path):
+    """Connects to the front end's socket; called in a cell. Raises ImportError without debugpy,
+    ConnectionError if the socket cannot be reached, as from another host."""
+    global _debugger, _link
+    link = _Link(socket.AF_UNIX)
+    try:
+        link.connect(path)
+    except OSError as e:
+        link.close()
+        raise ConnectionError(f"the notebook cannot be reached from here: {e.strerror}") from None
+    if _debugger is None:
+        _debugger = _make()
+        os.register_at_fork(after_in_child=_in_child)
+    _paths.clear()
+    _link = link
+    _debugger.initialize_network(link, terminate_on_socket_close=False)
+
+
+def _make():
+    """A PyDB that neither listens nor ends the process."""
+    global _pydevd
+    hook, environ = sys.breakpointhook, dict(os.environ)
+    os.environ["PYDEVD_DISABLE_FILE_VALIDATION"] = "1"  # it would warn of frozen modules
+    try:
+        from debugpy.server import api as debugpy
+    finally:
+        sys.breakpointhook = hook  # breakpoint() is pdb's, whether somebody is connected or not
+        for name in os.environ.keys() - environ.keys():
+            if name.startswith("PYDEVD_"):
+                del os.environ[name]
+    api = patches.DEBUGGER_API.get()
+    if api is None:
+        raise ImportError("this debugpy is not known")
+
+    class Debugger(debugpy.pydevd.PyDB):
+        """Tells the daemon that the rank is stopped."""
+
+        def do_wait_suspend(self, thread, *args, **kwargs):
+            if thread is not threading.main_thread():
+                return super().do_wait_suspend(thread, *args, **kwargs)
+            _ddip.notify("Ninput", _STOPS)
+            try:
+                return super().do_wait_suspend(thread, *args, **kwargs)
+            finally:
+                _ddip.notify("Ninput", _GOES_ON)
+
+    _pydevd, made = api(), Debugger()
+    _pydevd.set_dont_trace_start_end_patterns(made, (_OURS,), ())
+    made.add_dap_messages_listener(_Names())
+    made.ready_to_run = True
+    made.start_auxiliary_daemon_threads()
+    return made
+
+
+def _in_child():
+    if "monitoring" in dir(sys):  # Python 3.12
+        sys.monitoring.set_events(sys.monitoring.DEBUGGER_ID, 0)
+    sys.settrace(None)
+
+
+def begin(cell):
+    """Before the code of a cell: its breakpoints hold from now on."""
+    if _link is None:
+        return
+    _clear()
+    path = _paths.get(cell.source)
+    if path is not None:
+        lines = cell.source.count("\n") + 1
+        entry = _pydevd.SourceMappingEntry(1, lines, 1, cell.file)
+        _pydevd.set_source_mapping(_debugger, path, [entry])
+    _debugger.enable_tracing()
+
+
+def end():
+    """After it: what runs now is the engine's."""
+    if _debugger is not None:
+        _debugger.disable_tracing()
+        _clear()
+
+
+def _clear():
+    """Forgets a step, or a stop, that the end of a cell has cut off."""
+    info = getattr(threading.main_thread(), "additional_info", None)
+    if info is not None:
+        info.pydev_step_cmd, info.pydev_step_stop, info.pydev_state = _NO_STEP, None, _RUN
