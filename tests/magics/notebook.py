@@ -251,14 +251,19 @@ class Notebook:
 
         kernel: the connection file of another kernel than the notebook's.
         """
+        client = self.open(kernel)
+        client.wait_for_ready(timeout=HANG_LIMIT_S)
+        return client, client.execute(source)
+
+    def open(self, kernel=None):
+        """A client of its own of the kernel, which may be busy."""
         from jupyter_client import BlockingKernelClient
 
         kernel = kernel or self._client.km.connection_file
         client = BlockingKernelClient(connection_file=kernel)
         client.load_connection_file()
         client.start_channels()
-        client.wait_for_ready(timeout=HANG_LIMIT_S)
-        return client, client.execute(source)
+        return client
 
     def until(self, begun, text):
         """Waits until a started cell has shown this text. Returns the message's content as text."""

@@ -2,6 +2,8 @@
 """`-S tabs`: a tab for each rank, in a notebook with widgets and in what is saved of it."""
 
 import ast
+import os
+import uuid
 
 import notebook
 
@@ -113,6 +115,64 @@ def test_input():
         assert prompts == ["[rank 1] name? "], prompts
         assert tab(nb, TITLES)[1] == 1
         assert ("stream", "hi Ada\n") in outputs(nb, 1), outputs(nb, 1)
+
+
+def states(client, header=None):
+    """comm id -> state of all widgets, as a page that is opened asks the kernel for them."""
+    target, comm = "jupyter.widget.control", uuid.uuid4().hex
+    data = {"comm_id": comm, "target_name": target, "data": {}}
+    opened = client.session.msg("comm_open", data, metadata={"version": "1.0.0"})
+    asked = client.session.msg("comm_msg", {"comm_id": comm, "data": {"method": "request_states"}})
+    for message in (opened, asked):
+        message["header"].update(header or {})
+        client.shell_channel.send(message)
+    while True:
+        content = client.get_iopub_msg(timeout=notebook.HANG_LIMIT_S)["content"]
+        if content.get("comm_id") == comm:
+            found = content["data"]["states"]
+            return {name: each["state"] for name, each in found.items()}
+
+
+def subshell(client):
+    """The header for requests that a busy kernel answers, as newer front ends make it."""
+    client.control_channel.send(client.session.msg("create_subshell_request", {}))
+    made = client.get_control_msg(timeout=notebook.HANG_LIMIT_S)["content"]
+    return {"subshell_id": made["subshell_id"]}
+
+
+def printed(found):
+    """The text in the parts of tabs."""
+    each = (state["outputs"] for state in found.values() if "outputs" in state)
+    return "".join(o.get("text", "") for outputs in each for o in outputs)
+
+
+def test_reopened():
+    """A page that is closed while a cell runs, and opened again, finds in the tabs all that the
+    ranks have printed meanwhile, while the cell runs and after it; without tabs a replay does."""
+    with notebook.notebook(*LOAD) as nb:
+        wait = "import os, time\nprint('one')\n"
+        wait += f"while not os.path.exists({nb.gate!r}): time.sleep(0.01)\n"
+        answers = "kernel subshells" in nb.kernel_info().get("supported_features", ())
+        begun = nb.begin(f"%%dip -S tabs\n{wait}print('two', rank)")
+        nb.until(begun, VIEW)
+        begun[0].stop_channels()  # the page is closed
+        notebook.until(lambda: nb.is_printed("one\n", 1))
+        again = nb.open()
+        if answers:
+            header = subshell(again)
+            notebook.until(lambda: printed(states(again, header)).count("one\n") == 2)
+        nb.open_gate()
+        notebook.until(lambda: nb.is_printed("two 1\n", 1))
+        text = printed(states(again))
+        assert text.count("one\n") == 2 and "two 0\n" in text and "two 1\n" in text, text
+        again.stop_channels()
+        os.unlink(nb.gate)
+
+        begun = nb.begin(f"%%dip\n{wait}print('two')")
+        nb.until(begun, "one")
+        begun[0].stop_channels()
+        nb.open_gate()
+        assert nb.ok("%dip --replay").text() == "one\ntwo\n"
 
 
 if __name__ == "__main__":
