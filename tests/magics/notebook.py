@@ -33,6 +33,18 @@ class NeedsMount(Exception):
     """Nothing can be mounted here, as tests/run has found."""
 
 
+class NeedsPackage(Exception):
+    """A test needs a package that the tests' interpreter lacks."""
+
+
+def need_package(name):
+    """Skips this one test if there is no such package, which the end of the program tells."""
+    from importlib.util import find_spec
+
+    if find_spec(name) is None:
+        raise NeedsPackage(name)
+
+
 def skip(why):
     """Ends the program as skipped."""
     print(why)
@@ -493,7 +505,7 @@ def run(space):
     """Calls the tests of a module in order, or those whose names contain one of the arguments."""
     os.environ.setdefault("TMPDIR", "/tmp")
     os.environ.setdefault("DDIP_STATE", os.environ["TMPDIR"])
-    words, failed, count, without = sys.argv[1:], [], 0, 0
+    words, failed, count, without, lacks = sys.argv[1:], [], 0, 0, []
     for name, test in list(space.items()):
         if not name.startswith("test_") or (words and not any(word in name for word in words)):
             continue
@@ -504,6 +516,9 @@ def run(space):
         except NeedsMount:
             without += 1
             print(f"not tried: {name} needs a mount")
+        except NeedsPackage as e:
+            lacks.append(str(e))
+            print(f"not tried: {name} needs {e}")
         except Exception as e:
             failed.append(f"FAILED {name}: {type(e).__name__}: {_ANSI.sub('', str(e))[-600:]}")
             print(f"FAILED {name}")
@@ -512,7 +527,9 @@ def run(space):
             print(f"ok {name} {time.monotonic() - begun:.1f} s")
         sys.stdout.flush()
     _shared.close()
-    print(*failed, f"{count - len(failed) - without} of {count} passed", sep="\n")
+    print(*failed, f"{count - len(failed) - without - len(lacks)} of {count} passed", sep="\n")
     if without and not failed:
         skip(f"{without} of {count} need a mount" if without < count else "it needs a mount")
+    if lacks and not failed:
+        skip(f"{len(lacks)} of {count} need {', '.join(sorted(set(lacks)))}")
     sys.exit(bool(failed) or count == 0)

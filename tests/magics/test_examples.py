@@ -4,6 +4,8 @@
 import glob
 import os
 import shutil
+import subprocess
+import sys
 import tempfile
 
 import notebook
@@ -57,6 +59,25 @@ def test_first_steps():
     assert "is rank 1 of 2" in said and "Out[1:1]: 10" in said, said
     assert "tensor([3., 3., 3.])" in said and "tensor([1.5000, 1.5000, 1.5000])" in said, said
     assert "[3.5, 3.5, 3.5]" in said, said
+
+
+def test_papermill():
+    """papermill, which ends at any error, runs an example, and the saved notebook shows it."""
+    notebook.need_package("papermill")
+    import nbformat
+
+    with tempfile.TemporaryDirectory() as folder, notebook.place(folder) as mount:
+        source, made = os.path.join(EXAMPLES, "first_steps.ipynb"), f"{folder}/made.ipynb"
+        subprocess.run(
+            [sys.executable, "-m", "papermill", "--no-progress-bar", source, made],
+            cwd=folder,
+            env={**os.environ, **notebook.environment_of(mount)},
+            timeout=notebook.HANG_LIMIT_S,
+            check=True,
+        )
+        cells = nbformat.read(made, as_version=4).cells
+    said = text([notebook.Outcome(cell) for cell in cells if cell.cell_type == "code"])
+    assert "is rank 1 of 2" in said and "tensor([1.5000, 1.5000, 1.5000])" in said, said
 
 
 def test_user_guide():

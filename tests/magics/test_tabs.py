@@ -117,6 +117,33 @@ def test_input():
         assert ("stream", "hi Ada\n") in outputs(nb, 1), outputs(nb, 1)
 
 
+def test_figures_with_widgets():
+    """A figure of ipympl is a widget in the tab of its rank."""
+    notebook.need_package("ipympl")
+    with notebook.notebook(*LOAD, "%%dip\n%matplotlib widget") as nb:
+        nb.ok("%%dip -S tabs\nimport matplotlib.pyplot as plt\nplt.plot([rank, 1])\nplt.show()")
+        shows = "[VIEW in o.get('data', {}) for part in tab.children[RANK].children"
+        shows = shows.replace("VIEW", repr(VIEW)) + " for o in part.outputs]"
+        for rank in (0, 1):
+            found = tab(nb, shows.replace("RANK", str(rank)))
+            assert found.count(True) == 1, found
+
+
+def test_plotly():
+    """A figure of plotly is in the tab of its rank."""
+    notebook.need_package("plotly")
+    with notebook.notebook(*LOAD) as nb:
+        nb.ok(
+            "%%dip -S tabs\nimport plotly.graph_objects as go\n"
+            "go.Figure(go.Scatter(y=[rank, 1])).show('plotly_mimetype')"
+        )
+        kind = "application/vnd.plotly.v1+json"
+        for rank in (0, 1):
+            each = f"[o['data'][{kind!r}]['data'][0]['y'] for part in tab.children[{rank}].children"
+            found = tab(nb, f"{each} for o in part.outputs if {kind!r} in o.get('data', {{}})]")
+            assert found == [[rank, 1]], found
+
+
 def states(client, header=None):
     """comm id -> state of all widgets, as a page that is opened asks the kernel for them."""
     target, comm = "jupyter.widget.control", uuid.uuid4().hex
