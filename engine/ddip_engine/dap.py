@@ -9,6 +9,7 @@ Only the main thread stops, and only in code of cells and what that calls. A chi
 is not debugged.
 """
 
+import contextlib
 import os
 import socket
 import sys
@@ -116,8 +117,9 @@ def _make():
 
 
 def _in_child():
-    if "monitoring" in dir(sys):  # Python 3.12
-        sys.monitoring.set_events(sys.monitoring.DEBUGGER_ID, 0)
+    if hasattr(sys, "monitoring"):  # Python 3.12
+        with contextlib.suppress(ValueError):  # pydevd has not begun to use it
+            sys.monitoring.set_events(sys.monitoring.DEBUGGER_ID, 0)
     sys.settrace(None)
 
 

@@ -17,6 +17,7 @@ import stat
 import struct
 import sys
 import tempfile
+from concurrent import futures
 
 from ipykernel.compiler import get_file_name, get_tmp_directory
 from ipykernel.debugger import Debugger
@@ -116,9 +117,12 @@ class Link:
     def connect(self, group):
         """Connects to the rank, unless that is done; from the thread that runs cells. Raises
         DipError if that is not possible."""
+        rows = group.ranks()
         if self.rank >= group.size:
             raise DipError(f"there is no rank {self.rank} to debug: %dip --debug RANK")
-        pid = group.path, group.ranks()[self.rank].get("pid")
+        if self.rank >= len(rows):
+            return  # the group is not started: the cell says so
+        pid = group.path, rows[self.rank].get("pid")
         if pid == self._pid:
             return
         folder = tempfile.mkdtemp(prefix="ddip-debug.")  # of mode 700
@@ -147,6 +151,9 @@ class Link:
         await self._ask({"command": "setDebuggerProperty", "arguments": arguments})
 
     async def _ask(self, request):
+        writer = self._writer
+        if writer is None:
+            return _answer(request, success=False, message=f"rank {self.rank} has gone")
         number, future = next(self._numbers), self._loop.create_future()
         self._waiting[number] = future
         message = {**request, "type": "request", "seq": number}
@@ -157,7 +164,7 @@ class Link:
             arguments["stopAllThreadsOnSuspend"] = False
         data = json.dumps({**message, "arguments": arguments}).encode()
         try:
-            self._writer.write(b"Content-Length: %d\r\n\r\n%s" % (len(data), data))
+            writer.write(b"Content-Length: %d\r\n\r\n%s" % (len(data), data))
             response = await asyncio.wait_for(future, _ANSWER_S)
         except (OSError, asyncio.TimeoutError) as e:
             return _answer(request, success=False, message=str(e) or "pydevd does not answer")
@@ -260,7 +267,7 @@ class RanksDebugger(Debugger):
         try:
             link.connect(group)
             link.call(link.name(source, get_file_name(code)))
-        except (DipError, OSError) as e:
+        except (DipError, OSError, futures.TimeoutError) as e:
             if str(e) != self._told:
                 print(e, file=sys.stderr)
             self._told = str(e)
