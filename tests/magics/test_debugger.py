@@ -2,6 +2,7 @@
 """A front end's debugger in the kernel "DDP (ddipfs)": breakpoints stop a rank."""
 
 import contextlib
+import glob
 import os
 import tempfile
 import time
@@ -60,6 +61,38 @@ def variables(nb, frame):
     scopes = nb.debug("scopes", frameId=frame["id"])["body"]["scopes"]
     found = nb.debug("variables", variablesReference=scopes[0]["variablesReference"])
     return {each["name"]: each["value"] for each in found["body"]["variables"]}
+
+
+def listening(pid):
+    """The inodes of the TCP sockets on which a process listens."""
+    found = set()
+    for name in ("tcp", "tcp6"):
+        with open(f"/proc/net/{name}", encoding="utf-8") as file:
+            rows = [line.split() for line in file.readlines()[1:]]
+        found |= {row[9] for row in rows if row[3] == "0A"}
+    own = set()
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):  # the one of the directory
+            own.add(os.readlink(f"/proc/{pid}/fd/{fd}"))
+    return {inode for inode in found if f"socket:[{inode}]" in own}
+
+
+def test_opens_no_port():
+    """Neither the rank nor the kernel listens on a port for the debugger, which any user of the
+    machine could connect to, and the socket that both have used is gone."""
+    with notebook.notebook() as plain, kernel(plain) as nb:
+        rank = int(nb.ok("import os\nprint(os.getpid())").text().split()[-1])
+        before = [listening(pid) for pid in (rank, nb.pid)]
+        nb.debug("initialize")
+        nb.debug("attach")
+        path = break_at(nb, CELL, 3)
+        begun = nb.begin(CELL)
+        stopped(nb, begun)
+        assert [listening(pid) for pid in (rank, nb.pid)] == before
+        assert not glob.glob(f"{tempfile.gettempdir()}/ddip-debug.*")
+        assert os.stat(os.path.dirname(path)).st_mode & 0o077 == 0
+        assert nb.debug("continue", threadId=1)["success"]
+        assert nb.finish(begun).text() == "84\n"
 
 
 def test_stop():
