@@ -124,9 +124,13 @@ entry_remove_dir(const struct node *dir, const char *name, struct err *e)
 
 	if (!g)
 		return dir == tree_root() ? -ENOENT : -EACCES;
+	group_ref(g);
 	r = group_remove(g, e);
 	if (r < 0)
 		journal_fail(g, e, "rmdir");
+	else
+		tree_remove_group(g);
+	group_unref(g);
 	return r;
 }
 

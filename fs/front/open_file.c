@@ -48,6 +48,7 @@ open_file_free(struct file *f)
 	TAILQ_REMOVE(&files, f, link);
 	f->node->opens--;
 	tree_release(f);
+	tree_closed(f->node);
 	stderr_of_unref(f->err);
 	free(f);
 }

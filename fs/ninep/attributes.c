@@ -78,15 +78,16 @@ int
 op_readlink(struct call *c, struct ninep_field *f)
 {
 	struct buf target = {0};
+	int r;
 
 	if (call_take_fid(c, f[0].n) < 0)
 		return -EBADF;
 	if (!S_ISLNK(c->fid->node->row->mode))
 		return -EINVAL;
-	c->fid->node->row->text(&c->fid->node->at, &target, &c->r.err);
+	r = tree_link(c->fid->node, &target, &c->r.err);
 	ninep_put_text(&c->body, target.n ? target.p : "");
 	buf_free(&target);
-	return 0;
+	return MIN(r, 0);
 }
 
 int

@@ -9,7 +9,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
-#include <string.h>
 
 static void
 reply_entry(fuse_req_t fr, struct node *n)
@@ -191,33 +190,14 @@ directory_mkdir(fuse_req_t fr, fuse_ino_t parent, const char *name, mode_t mode)
 		request_error(fr, -r);
 }
 
-static void
-forget_entry(struct node *dir, const char *name, void *arg)
-{
-	/* fails if the kernel has forgotten it meanwhile */
-	(void)!fuse_lowlevel_notify_inval_entry(
-	    session_fuse(), (fuse_ino_t)(uintptr_t)dir, name, strlen(name));
-}
-
 void
 directory_rmdir(fuse_req_t fr, fuse_ino_t parent, const char *name)
 {
-	struct node *dir = request_node(parent), *n;
+	struct node *dir = request_node(parent);
 	struct err e = {0};
-	int error, r;
 
 	request_show(fr, "rmdir", dir, name);
-	n = tree_lookup(dir, name, &error);
-	r = entry_remove_dir(dir, name, &e);
-	request_error(fr, -r);
-	if (!n)
-		return;
-	/* What was in use, by the watchdog for one, the kernel would keep until memory is short,
-	 * and with it the group. It takes the lock of the directory, with which nobody waits for
-	 * us: the directory is gone. */
-	if (r == 0)
-		tree_held(n, forget_entry, NULL);
-	tree_forget(n, 1);
+	request_error(fr, -entry_remove_dir(dir, name, &e));
 }
 
 void

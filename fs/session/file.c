@@ -73,11 +73,15 @@ file_readlink(fuse_req_t fr, fuse_ino_t ino)
 	struct node *n = request_node(ino);
 	struct buf b = {0};
 	struct err e = {0};
+	int r;
 
 	request_show(fr, "readlink", n, NULL);
-	n->row->text(&n->at, &b, &e);
+	r = tree_link(n, &b, &e);
 	buf_addc(&b, '\0');
-	fuse_reply_readlink(fr, b.p);
+	if (r < 0)
+		request_error(fr, -r);
+	else
+		fuse_reply_readlink(fr, b.p);
 	buf_free(&b);
 }
 

@@ -157,33 +157,38 @@ tree_forget(struct node *n, uint64_t lookups)
 	node_free(n);
 }
 
-static void
-held_of(struct bucket *in, struct node *dir, void (*entry)(struct node *, const char *, void *),
-    void *arg)
+/* ---- nodes of groups that were removed ---- */
+
+/* What they stand for. The kernel keeps what was in use at the rmdir, by the watchdog for one, until memory is short. */
+static struct group removed = {.gone = true, .name = (char[]){"that it was in"}, .refs = 1};
+
+static bool
+is_removed(const struct node *n)
 {
-	struct node *n;
-
-	TAILQ_FOREACH (n, in, link) {
-		struct buf b = {0};
-		char *path, *name;
-
-		if (n == dir || n->at.g != dir->at.g)
-			continue;
-		tree_path(n, &b);
-		path = buf_take(&b);
-		name = strchr(path, '/') + 1;
-		name[strcspn(name, "/")] = '\0';
-		entry(dir, name, arg);
-		free(path);
-	}
+	return n->at.g == &removed;
 }
 
 void
-tree_held(struct node *dir, void (*entry)(struct node *, const char *, void *), void *arg)
+tree_closed(struct node *n)
 {
+	if (n->opens || !n->at.g || !n->at.g->gone || is_removed(n))
+		return;
+	place_free(&n->at);
+	n->at.g = group_ref(&removed);
+}
+
+void
+tree_remove_group(const struct group *g)
+{
+	struct node *n;
+
 	for (int i = 0; i < BUCKETS; i++)
-		held_of(&shared[i], dir, entry, arg);
-	held_of(&fresh, dir, entry, arg);
+		TAILQ_FOREACH (n, &shared[i], link)
+			if (n->at.g == g)
+				tree_closed(n);
+	TAILQ_FOREACH (n, &fresh, link)
+		if (n->at.g == g)
+			tree_closed(n);
 }
 
 void
@@ -359,14 +364,16 @@ tree_stat(struct node *n, struct stat *st)
 	    .st_uid = daemon_.mode.uid,
 	    .st_gid = daemon_.mode.gid,
 	    .st_blksize = 1 << 20};
-	if (S_ISLNK(row->mode) || (row->flags & ROW_SIZED))
+	if (is_removed(n))
+		size = 0;
+	else if (S_ISLNK(row->mode) || (row->flags & ROW_SIZED))
 		size = text_size(n);
 	else if (row->flags & ROW_PRIVATE_NODE)
 		size = n->size;
 	else if (row->ops && row->ops->size)
 		size = row->ops->size(&n->at);
 	st->st_size = (off_t)MIN(size, (uint64_t)INT64_MAX);
-	if (row->ops && row->ops->mtime)
+	if (row->ops && row->ops->mtime && !is_removed(n))
 		t = row->ops->mtime(&n->at);
 	n->told = (uint64_t)st->st_size;
 	st->st_blocks = st->st_size / 512 + (st->st_size % 512 > 0);
@@ -375,10 +382,16 @@ tree_stat(struct node *n, struct stat *st)
 	st->st_atim = st->st_ctim = st->st_mtim;
 }
 
+int
+tree_link(const struct node *n, struct buf *out, struct err *e)
+{
+	return is_removed(n) ? place_fail(&n->at, e) : n->row->text(&n->at, out, e);
+}
+
 void
 tree_path(const struct node *n, struct buf *out)
 {
-	char *path = xstrdup(n->row->path), *save;
+	char *path = xstrdup(is_removed(n) ? "(removed)" : n->row->path), *save;
 	const char *sep = "";
 
 	for (char *word = strtok_r(path, "/", &save); word; word = strtok_r(NULL, "/", &save)) {

@@ -160,10 +160,10 @@ struct node *tree_lookup(struct node *dir, const char *name, int *error);
  * at's references. */
 struct node *tree_node(const struct row *row, struct place at);
 void tree_forget(struct node *n, uint64_t lookups);
-/* Calls entry(dir, name, arg) for each name in the directory of a group that the kernel holds, or
- * holds something below of: for some more than once. */
-void tree_held(
-    struct node *dir, void (*entry)(struct node *dir, const char *name, void *arg), void *arg);
+/* The group has been removed, or a node of one is no longer open: what the kernel does not forget holds no memory of the
+ * group. */
+void tree_remove_group(const struct group *g);
+void tree_closed(struct node *n);
 void tree_stat(struct node *n, struct stat *st);
 /* The number of bytes that an open file will return, as far as it is known at open; 0 if unknown. A
  * private node shows that size from now on. */
@@ -176,6 +176,8 @@ bool tree_next(struct tree_cursor *c, struct dir_entry *e);
 void tree_cursor_free(struct tree_cursor *c);
 /* The row of a directory's child, by the last part of its path in the table. */
 const struct row *tree_child(const struct row *dir, const char *part);
+/* Prints the target of a symbolic link. Returns 0 or -errno. */
+int tree_link(const struct node *n, struct buf *out, struct err *e);
 /* Prints the path relative to the mount point, for messages. */
 void tree_path(const struct node *n, struct buf *out);
 /* Returns 0, -errno or PARKED, as the row's open operation does. */

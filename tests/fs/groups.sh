@@ -57,7 +57,7 @@ is 'and the others are set' "$(key "$M/c/ctl" grace)" 7
 
 # a group that was removed while something held a file in it takes no memory afterwards
 "$PLAIN_PYTHON" - "$M" "$(daemon_pid "$M")" <<'END' || bad 'removed groups keep their memory'
-import os, sys
+import errno, os, sys
 
 mount, daemon = sys.argv[1:]
 
@@ -71,16 +71,26 @@ def memory():
 def rounds(n):
     for _ in range(n):
         os.mkdir(mount + "/x")
-        held = os.open(mount + "/x/status", os.O_PATH)
+        held = [os.open(f"{mount}/x/{name}", os.O_PATH) for name in ("rank0/vars", "rank0/stdout", "cells", "ctl")]
+        read = open(mount + "/x/status")
         os.rmdir(mount + "/x")
-        os.close(held)
+        for fd in held:
+            try:
+                os.stat(f"/proc/self/fd/{fd}")
+            except OSError as e:
+                assert e.errno == errno.ENODEV, e
+            os.close(fd)
+        try:
+            read.close()
+        except OSError as e:
+            assert e.errno == errno.ENODEV, e
 
 
 rounds(300)
 before = memory()
 rounds(1000)
 grown = memory() - before
-assert grown < 2 << 20, f"{grown // 1000} bytes a group"
+assert grown < 3 << 20, f"{grown // 1000} bytes a group"
 END
 
 # the log has a bound; its last lines stay, and who writes it goes on
