@@ -11,9 +11,10 @@ import sys
 
 from ddip_engine import patches
 
-# What catches KeyboardInterrupt and asks again; or goes on, if it comes before the prompt.
+# What catches KeyboardInterrupt and asks again; or goes on with the next line, if a debugger that
+# steps is only about to ask.
 _LOOPS = {(row.module, row.path.rpartition(".")[2]) for row in (patches.CMDLOOP, patches.INTERACT)}
-_LOOPS.add(("IPython.core.debugger", "interaction"))
+_LOOPS.add(("bdb", "trace_dispatch"))
 _COMMANDS = {("pdb", "onecmd"), ("cmd", "onecmd"), ("code", "push")}  # what they call for a command
 
 

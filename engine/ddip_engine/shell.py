@@ -348,9 +348,9 @@ class _Shell:
         except prompts.Left as left:
             raise prompts.itself(left) from None
         finally:  # a debugger (it has a botframe) would follow into the shell
-            dap.end()
             if hasattr(getattr(sys.gettrace(), "__self__", None), "botframe"):
                 sys.settrace(None)
+            dap.end()
 
     def showtraceback(self, exc_tuple=None, *args, **kwargs):
         """Shows the exception without the frames that are not the user's."""

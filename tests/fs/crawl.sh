@@ -106,7 +106,7 @@ echo stop >"$G/ctl"
 is 'no variables without an engine' "$(ls "$G/vars")" ''
 everything 'when stopped'
 is 'nor then' "$(rank_pids)" ''
-is 'live files are listed as pipes' "$(find "$G" -maxdepth 1 -type p | sort | xargs -n 1 basename | xargs)" 'events log stream wait'
+is 'live files are listed as pipes' "$(find "$G" -maxdepth 1 -type p | sort | xargs -n 1 basename | xargs)" 'events log stream wait watch'
 is 'and are files' "$(stat -c %F "$G/events")" 'regular empty file'
 is 'no bug of ours' "$(grep -c EIO "$G/error")" 0
 echo start >"$G/ctl"
