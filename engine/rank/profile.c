@@ -47,8 +47,10 @@ compare(const void *a, const void *b)
 static double
 median(uint64_t *list, unsigned n)
 {
+	unsigned low = (n - 1) / 2, high = n / 2;
+
 	qsort(list, n, sizeof(*list), compare);
-	return ((double)list[(n - 1) / 2] + (double)list[n / 2]) / 2;
+	return ((double)list[low] + (double)list[high]) / 2;
 }
 
 static const char *

@@ -159,7 +159,8 @@ tree_forget(struct node *n, uint64_t lookups)
 
 /* ---- nodes of groups that were removed ---- */
 
-/* What they stand for. The kernel keeps what was in use at the rmdir, by the watchdog for one, until memory is short. */
+/* What they stand for. The kernel keeps what was in use at the rmdir, by the watchdog for one,
+ * until memory is short. */
 static struct group removed = {.gone = true, .name = (char[]){"that it was in"}, .refs = 1};
 
 static bool

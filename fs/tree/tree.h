@@ -160,8 +160,8 @@ struct node *tree_lookup(struct node *dir, const char *name, int *error);
  * at's references. */
 struct node *tree_node(const struct row *row, struct place at);
 void tree_forget(struct node *n, uint64_t lookups);
-/* The group has been removed, or a node of one is no longer open: what the kernel does not forget holds no memory of the
- * group. */
+/* The group has been removed, or a node of one is no longer open: what the kernel does not forget
+ * holds no memory of the group. */
 void tree_remove_group(const struct group *g);
 void tree_closed(struct node *n);
 void tree_stat(struct node *n, struct stat *st);
