@@ -13,10 +13,10 @@ bool open_file_gone(const struct file *f);
 int open_file_open(struct file *f, struct req *r);
 /* Writes n bytes. Returns how many were accepted, or -errno. */
 ssize_t open_file_write(struct file *f, const char *p, size_t n, uint64_t offset, struct err *e);
-/* Has this write completed an object, so that it is to be answered as an fsync is? */
+/* Has this write completed an object, so that its complete operation answers it? */
 bool open_file_whole(struct file *f);
-/* Runs fn, its flush or fsync operation, on behalf of r; NULL: does nothing. Returns 0, -errno or
- * PARKED. */
+/* Runs fn, its complete, flush or fsync operation, on behalf of r; NULL: does nothing. Returns 0,
+ * -errno or PARKED. */
 int open_file_sync(struct file *f, struct req *r, int (*fn)(struct file *f, struct req *r));
 /* Truncates or extends the file of a node to this size. f: the open file for it, or NULL. Returns 0
  * or -errno. */

@@ -290,7 +290,7 @@ op_write(struct call *c, struct ninep_field *f)
 	if (open_file_whole(file)) {
 		c->r.want = (size_t)n;
 		c->finish = write_ended;
-		return op_settle(c, open_file_sync(file, &c->r, file->ops->fsync));
+		return op_settle(c, open_file_sync(file, &c->r, file->ops->complete));
 	}
 	ninep_put(&c->body, 4, (uint64_t)n);
 	return 0;

@@ -300,7 +300,7 @@ file_write(
 	c = request_new(fr, answer_write);
 	if (r >= 0) {
 		c->r.want = (size_t)r;
-		sync_file(c, f, f->ops->fsync);
+		sync_file(c, f, f->ops->complete);
 		return;
 	}
 	c->r.file = f;

@@ -33,9 +33,10 @@ struct file_ops {
 	ssize_t (*write)(struct file *f, const char *p, size_t n, uint64_t offset, struct err *e);
 	/* An on_done() for writes that fail; may be NULL. */
 	bool (*refused)(struct req *r, int result);
-	/* After a write: do the bytes say of themselves that they are all there? The write is then
-	 * answered as fsync is. */
+	/* After a write: do the bytes say of themselves that they are all there? Then `complete`
+	 * answers the write: 0, -errno or PARKED. */
 	bool (*whole)(struct file *f);
+	int (*complete)(struct file *f, struct req *r);
 	int (*flush)(struct file *f, struct req *r); /* 0, -errno or PARKED; fsync likewise */
 	int (*fsync)(struct file *f, struct req *r);
 	void (*release)(struct file *f);

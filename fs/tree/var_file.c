@@ -36,10 +36,11 @@ struct var_file {
 	struct push push;
 	struct var_told *told; /* reports the name's creation; NULL: none, or it is pushed */
 	bool writes;
-	int failed;	 /* errno of a failed write: the data is incomplete */
-	bool dirty;	 /* has data that was not pushed yet */
-	uint64_t stated; /* the size that the bytes state of themselves; 0: not known */
-	bool whole;	 /* started empty: the file holds everything that was written */
+	int failed;	  /* errno of a failed write: the data is incomplete */
+	bool interrupted; /* the push of its whole bytes was, and no close has said so yet */
+	bool dirty;	  /* has data that was not pushed yet */
+	uint64_t stated;  /* the size that the bytes state of themselves; 0: not known */
+	bool whole;	  /* started empty: the file holds everything that was written */
 	/* nothing was written to it yet: the last close then pushes an empty object */
 	bool empty;
 };
@@ -343,6 +344,28 @@ var_fsync(struct file *f, struct req *r)
 	return v && v->dirty ? submit(v, r, !(f->flags & O_NONBLOCK)) : 0;
 }
 
+/* The close says what was interrupted: a program that goes on after a signal writes again what
+ * failed with EINTR. */
+static bool
+completed(struct req *r, int result)
+{
+	struct var_file *v = written(r->file);
+
+	if (result != -EINTR)
+		return false;
+	v->interrupted = true;
+	r->on_done = NULL;
+	req_done(r, 0);
+	return true;
+}
+
+static int
+var_complete(struct file *f, struct req *r)
+{
+	r->on_done = completed;
+	return submit(written(f), r, !(f->flags & O_NONBLOCK));
+}
+
 /* The last close. Once it has failed, the release must not push after all. */
 static int
 submit_at_close(struct var_file *v, struct req *r, bool waits)
@@ -358,6 +381,10 @@ var_flush(struct file *f, struct req *r)
 {
 	struct var_file *v = written(f);
 
+	if (v && v->interrupted) {
+		v->interrupted = v->dirty = false;
+		return fail(&r->err, EINTR, "%s: the push was interrupted", f->node->at.name);
+	}
 	if (!v || (!v->dirty && !v->empty))
 		return 0;
 	r->on_done = tell_closer;
@@ -432,6 +459,7 @@ const struct file_ops var_ops_file = {
     .read = var_read,
     .write = var_write,
     .whole = var_whole,
+    .complete = var_complete,
     .flush = var_flush,
     .fsync = var_fsync,
     .release = var_release,
