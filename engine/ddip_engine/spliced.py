@@ -31,9 +31,18 @@ class Source:
         except (ValueError, OverflowError, MemoryError, RecursionError) as e:
             raise SyntaxError(str(e) or type(e).__name__) from None
         self.bound = {n.get_name() for n in names if n.is_assigned() or n.is_imported()}
-        self.declared = {n.get_name() for n in names if n.is_declared_global()}
+        self.declared = set(_declared(self.tree))
         imports = [node for node in ast.walk(self.tree) if isinstance(node, ast.ImportFrom)]
         self.has_star = any(name.name == "*" for node in imports for name in node.names)
+
+
+def _declared(node):
+    """The names that it declares global itself: symtable counts what its functions declare, too."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Global):
+            yield from child.names
+        elif not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield from _declared(child)
 
 
 class Condition:

@@ -148,7 +148,12 @@ def at_rest(mount, clients):
     fds = descriptors(mount.daemon.pid)
     memory = next(s for s in get(proc + "/status").splitlines() if s.startswith("RssAnon"))
     state = os.walk(f"{mount.dir}/ddipfs-{os.getuid()}")
-    spools = [os.path.join(place, file) for place, _, files in state for file in files]
+    spools = [
+        os.path.join(place, file)
+        for place, _, files in state
+        for file in files
+        if not file.startswith("ddipfs.log")  # it has a bound of its own
+    ]
     return {
         "descriptors": len(fds),
         "memory": int(memory.split()[1]) << 10,
