@@ -14,6 +14,7 @@ import threading
 import time
 
 _SIGNAL = signal.SIGRTMAX - 1  # interrupts a system call
+_ASKED = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}  # whose handlers must run
 _LATE_S = 0.02  # a handler that has not run after this long is blocked by a system call
 _TRIES = 5
 
@@ -63,7 +64,7 @@ def _watch(into):
                 os.write(_before, numbers)
             except OSError:
                 pass  # nothing reads it any more
-        if signal.SIGINT not in numbers:
+        if not _ASKED.intersection(numbers):
             continue
         for _ in range(_TRIES):
             time.sleep(_LATE_S)
