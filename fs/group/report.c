@@ -244,6 +244,25 @@ add_said(struct report *r, const char *key)
 	free(t);
 }
 
+/* Adds a name or ranks, and a text about them, unless one of them is empty; at most so many bytes
+ * of each. */
+static void
+add_about(struct report *r, const char *word, const char *key, const struct buf *of, size_t of_size,
+    const struct buf *about, size_t size)
+{
+	struct buf subject = {0}, text = {0};
+	struct field f[2];
+
+	plain_clip(&subject, (struct slice){of->p, of->n}, of_size, true);
+	plain_clip(&text, (struct slice){about->p, about->n}, size, true);
+	f[0] = text_field(key, subject.p);
+	f[1] = text_field("text", text.p);
+	if (subject.n && text.n)
+		add(r, word, word, f, 2);
+	buf_free(&subject);
+	buf_free(&text);
+}
+
 /* Adds what the user's frames hold on all ranks alike, and what differs. */
 static void
 add_locals(struct report *r)
@@ -251,34 +270,14 @@ add_locals(struct report *r)
 	const struct cell *c = r->c;
 	const char **said = xcalloc((size_t)c->n + 1, sizeof(*said));
 	struct said_locals l;
-	struct buf ranks = {0}, text = {0};
-	struct field f[2];
 
 	for (int i = 0; i < c->n; i++)
 		said[i] = said_by(r, i);
 	l = said_compare(said, c->ranks, c->n);
-	for (int i = 0; i < l.n; i++) {
-		struct said_differing *d = &l.differing[i];
-
-		buf_clear(&ranks);
-		buf_clear(&text);
-		plain_clip(&ranks, (struct slice){d->name.p, d->name.n}, FILE_SIZE, true);
-		plain_clip(&text, (struct slice){d->text.p, d->text.n}, DIFFERING_SIZE, true);
-		f[0] = text_field("name", ranks.p);
-		f[1] = text_field("text", text.p);
-		if (ranks.n && text.n)
-			add(r, "differs", "differs", f, 2);
-	}
-	buf_clear(&ranks);
-	buf_clear(&text);
-	plain_clip(&ranks, (struct slice){l.ranks.p, l.ranks.n}, RANKS_SIZE, true);
-	plain_clip(&text, (struct slice){l.common.p, l.common.n}, LOCALS_SIZE, true);
-	f[0] = text_field("ranks", ranks.p);
-	f[1] = text_field("text", text.p);
-	if (ranks.n && text.n)
-		add(r, "locals", "locals", f, 2);
-	buf_free(&ranks);
-	buf_free(&text);
+	for (int i = 0; i < l.n; i++)
+		add_about(r, "differs", "name", &l.differing[i].name, FILE_SIZE,
+		    &l.differing[i].text, DIFFERING_SIZE);
+	add_about(r, "locals", "ranks", &l.ranks, RANKS_SIZE, &l.common, LOCALS_SIZE);
 	said_free(&l);
 	free(said);
 }
