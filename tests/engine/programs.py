@@ -40,11 +40,17 @@ def test_pools_of_processes():
 
 
 BROKEN = """
-import concurrent.futures, os, signal, threading
-def kills(pids):  # the other, which has the lock while it waits for work: once the pool shuts down
+import concurrent.futures, os, signal, sys, threading
+def kills(pids):
+    queue = sys._getframe(1).f_locals["call_queue"]
     other, = set(pids) - {os.getpid()}
+    while queue._rlock.acquire(block=False):  # until the other has it, and waits for work
+        queue._rlock.release()
     os.kill(other, signal.SIGSTOP)
-    threading.Timer(0.5, os.kill, (other, signal.SIGKILL)).start()
+    def kill():
+        queue._reader.poll(None)  # until the pool shuts down
+        os.kill(other, signal.SIGKILL)
+    threading.Thread(target=kill).start()
 pool = concurrent.futures.ProcessPoolExecutor(2)
 pool.submit(int, "3").result()
 pool.submit(kills, list(pool._processes)).result()
