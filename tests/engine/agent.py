@@ -2,6 +2,7 @@
 """The agent, zygotes and ranks work over the wire: start, cells, output, interrupts, death, end."""
 
 import array
+import contextlib
 import errno
 import os
 import signal
@@ -398,7 +399,8 @@ def nvml_process(a):
     with open(f"/proc/{a.process.pid}/task/{a.process.pid}/children", encoding="utf-8") as f:
         pids = [int(pid) for pid in f.read().split()]
     for pid in pids:
-        with open(f"/proc/{pid}/comm", encoding="utf-8") as f:
+        # one may be exiting right now
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/comm", encoding="utf-8") as f:
             if f.read() == "ddip-gpus\n":
                 return pid
     return None
