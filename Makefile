@@ -132,7 +132,7 @@ $(BUILD)/so/engine_py.o: $(BUILD)/engine_py.c
 
 # Written when their text changes. A file that was removed must leave the table of those that are embedded.
 $(BUILD)/version: TEXT = $(VERSION)
-$(BUILD)/engine_py.list: TEXT = $(ENGINE_PY)
+$(BUILD)/engine_py.list: TEXT = $(EMBED) $(ENGINE_PY)
 $(BUILD)/version $(BUILD)/engine_py.list: FORCE
 	$(Q)mkdir -p $(@D)
 	$(Q)echo '$(TEXT)' | cmp -s - $@ || echo '$(TEXT)' > $@
@@ -144,9 +144,11 @@ $(BUILD)/skill.c: scripts/ddip-skill.md
 	$(Q){ echo 'extern const char skill_text[];' && echo 'const char skill_text[] =' && \
 		sed -e 's/\\/&&/g' -e 's/"/\\"/g' -e 's/.*/\t"&\\n"/' $< && echo '	;'; } > $@.new && mv $@.new $@
 
+# With code for the interpreter that is most likely to run it.
+EMBED := $(or $(PYTHON),$(wildcard .venv/bin/python),python3) scripts/embed engine/ddip_engine
 $(BUILD)/engine_py.c: $(ENGINE_PY) $(BUILD)/engine_py.list scripts/embed
 	$(call say,EMBED,$@)
-	$(Q)scripts/embed $(ENGINE_PY) > $@.new && mv $@.new $@
+	$(Q)$(EMBED) $(ENGINE_PY) > $@.new && mv $@.new $@
 
 .PHONY: FORCE
 FORCE:

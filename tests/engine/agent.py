@@ -357,6 +357,26 @@ sum("libtorch_cpu" in line and " rw" in line for line in open("/proc/self/maps")
         same(a.finish(0, tag)[0].value, b"'unharmed'")
 
 
+EMBEDDED = """
+import importlib.util, sys
+loader = sys.modules["ddip_engine.boot"].__loader__
+names = type(loader).get_code.__globals__
+def codes(**others):
+    names.update(others)
+    return {name: loader.get_code(f"ddip_engine.{name}") for name in names["sources"]}
+loaded, compiled = codes(), codes(is_loadable=False)
+names["is_loadable"] = importlib.util.MAGIC_NUMBER == names["magic"]
+len(loaded) > 50, loaded == compiled, not names["is_loadable"] or codes(compile=None) == compiled
+"""
+
+
+def test_the_code_that_is_embedded():
+    """It is what the sources compile to; the version of Python that made it compiles nothing."""
+    with Agent(PYTHON) as a:
+        a.spawn(0)
+        same(a.run(0, EMBEDDED)[0].value, b"(True, True, True)")
+
+
 def descendants(pid):
     """Pids of all processes below pid."""
     below, found = [pid], []
