@@ -32,7 +32,7 @@ FS_SRC     := $(wildcard fs/*.c fs/*/*.c) $(BUILD)/skill.c
 SO_SRC     := $(wildcard engine/rank/*.c engine/py/*.c)
 ENGINE_SRC := $(wildcard engine/*.c engine/agent/*.c engine/relay/*.c)
 # What both sides use has one source, in the package of the notebooks.
-ENGINE_PY  := $(sort $(wildcard engine/ddip_engine/*.py)) $(addprefix magics/ddip/,p5.py interface.py interrupts.py known_bad.py patches.py)
+ENGINE_PY  := $(sort $(wildcard engine/ddip_engine/*.py engine/ddip_engine/*/*.py)) $(addprefix magics/ddip/,p5.py interface.py interrupts.py known_bad.py patches.py)
 
 objects = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 SHARED_OBJ := $(call objects,$(SHARED_SRC))

@@ -14,7 +14,8 @@ import sys
 import time
 
 import _ddip
-from ddip_engine import patches, rendezvous, state, store
+from ddip_engine import patches, state
+from ddip_engine.groups import rendezvous, store
 
 _RANK, _STORE, _SUCCESSOR = range(3)  # what _ddip.zygote() returns in a forked child
 
@@ -164,7 +165,8 @@ def _preload(phases, name):
 
 def _prepare(phases):
     """Does once what every rank would do first: wraps torch and makes the shell."""
-    from ddip_engine import rank, shell
+    from ddip_engine import rank
+    from ddip_engine.cells import shell
 
     assert rank  # imported for the children
     phases.measure("patches_ms", _patch, phases)
@@ -173,7 +175,7 @@ def _prepare(phases):
 
 
 def _patch(phases):
-    from ddip_engine import dist, repair
+    from ddip_engine.groups import dist, repair
 
     patches.check()
     phases.text += dist.install()
@@ -181,7 +183,7 @@ def _patch(phases):
 
 
 def _warm_shell(phases):
-    from ddip_engine import shell
+    from ddip_engine.cells import shell
 
     if shell.available():
         phases.measure("traceback_ms", shell.warm)

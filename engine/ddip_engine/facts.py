@@ -6,7 +6,9 @@ import platform
 import sys
 
 import _ddip
-from ddip_engine import dist, gpu, patches
+from ddip_engine import patches
+from ddip_engine.data import gpu
+from ddip_engine.groups import dist
 
 
 def lines():

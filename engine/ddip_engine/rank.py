@@ -19,32 +19,13 @@ import warnings
 from errno import EINTR, EIO, ENOSYS
 
 import _ddip
-from ddip_engine import cell as cells
-from ddip_engine import (
-    clone_load,
-    collectives,
-    ddip_module,
-    dist,
-    facts,
-    flight,
-    gpu,
-    gpu_lost,
-    interface,
-    libraries,
-    patches,
-    repair,
-    run,
-    selftest,
-    service,
-    shell,
-    state,
-    steer,
-    streams,
-    table,
-    values,
-)
+from ddip_engine import facts, hooks, interface, patches, service, state
+from ddip_engine.cells import cell as cells
+from ddip_engine.cells import ddip_module, libraries, run, shell, steer, streams
+from ddip_engine.data import clone_load, gpu, gpu_lost, table, values
+from ddip_engine.data.view import Incoming, one_line
+from ddip_engine.groups import collectives, dist, flight, repair, selftest
 from ddip_engine.state import Cancelled, EngineError
-from ddip_engine.view import Incoming, one_line
 
 _path_is_open = False  # user code has run, or objects were pushed
 _FIXED_THREADS = (
@@ -56,6 +37,9 @@ _FIXED_THREADS = (
 def main(env, phases):
     """Runs a rank until the agent ends it. env: variables that replace those of the zygote."""
     _become(env)
+    hooks.ticked = steer.ticked
+    if shell.available():
+        hooks.inspect_name = shell.inspect_name
     streams.install()
     run.install()
     libraries.install()
@@ -338,7 +322,7 @@ def _set_autogc(fd, on):
 
 
 def _set_clock(fd, clock):
-    state.clock = None if clock == steer.ANY else clock
+    state.clock = None if clock == state.ANY else clock
     collectives.count_modules()
 
 
@@ -412,7 +396,7 @@ def _rebuild(fd, generation, env):
 
 
 def _selftest(fd, number, sizes):
-    lines, wrong = selftest.run_all(number, sizes)
+    lines, wrong = selftest.run_all(sizes, functools.partial(run.interruptible, number))
     return lines.encode(), wrong, _ddip.collectives()
 
 

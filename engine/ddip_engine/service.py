@@ -22,21 +22,10 @@ from _thread import allocate_lock, get_ident, start_new_thread
 from time import sleep
 
 import _ddip
-from ddip_engine import (
-    arrays,
-    frames,
-    glance,
-    gpu_lost,
-    gpu_report,
-    imports,
-    run,
-    state,
-    steer,
-    streams,
-    table,
-    values,
-    view,
-)
+from ddip_engine import state
+from ddip_engine.cells import imports, run, steer, streams
+from ddip_engine.data import arrays, frames, glance, gpu_lost, gpu_report, table, values, view
+from ddip_engine.groups import gpu_parts
 from ddip_engine.state import Cancelled, EngineError
 
 _GET_BYTES, _GET_FD, _GET_LIVE, _GET_DEVICE = range(4)  # kinds of Rget in wire.h
@@ -250,7 +239,7 @@ def _get(fd, name, suffix, op):
         return values.names_inside(name)
     if suffix == "names":
         return frames.names(name.rpartition(":")[0])
-    return values.get(name, suffix, op, fd)
+    return values.get(name, suffix, op, fd, gpu_parts.exporter(op))
 
 
 def _table():

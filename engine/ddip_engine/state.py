@@ -19,6 +19,7 @@ cell_file = None  # the name of the running cell in tracebacks
 failed = 0  # number of the last cell that left a traceback, sys.last_traceback
 external = ""  # the ranks of this group that are other programs' processes, like "1,3"
 autogc = True  # free memory after each cell
+OPTIMIZER, FORWARD, COLLECTIVE, ANY = range(4)  # enum clock of wire.h
 clock = None  # that counts the steps, see steer.py; None: the best that ticks
 host = ""  # this host's name in `hosts`; "": the group names none
 files_dir = ""  # where files that come with a program go, on a named host

@@ -1,4 +1,5 @@
-/* Times an operation over a link and checks its results, as ddip_engine/selftest.py describes. */
+/* Times an operation over a link and checks its results, as ddip_engine/groups/selftest.py
+ * describes. */
 #ifndef NCCL_MEASURE_H
 #define NCCL_MEASURE_H
 #include "rank/nccl_link.h"

@@ -2,7 +2,7 @@
  * `clone`: one rank's namespace is copied to others. The task has a subtask of that rank, too,
  * which comes first: its bytes are read (the view `clone` of `__main__`, which only the daemon asks
  * for), and then sent to the other ranks. What they do with them is in
- * engine/ddip_engine/clone_load.py.
+ * engine/ddip_engine/data/clone_load.py.
  */
 #ifndef CLONE_H
 #define CLONE_H

@@ -1,6 +1,6 @@
 /*
  * Ranks that are processes of other programs: which they are, and how one joins. With them,
- * engine/ddip_engine/dist.py leaves the default process group to the cells.
+ * engine/ddip_engine/groups/dist.py leaves the default process group to the cells.
  */
 #include "group/external.h"
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* Rebuilds the process group. engine/ddip_engine/repair.py repairs the objects inside a rank. */
+/* Rebuilds the process group. engine/ddip_engine/groups/repair.py repairs the objects in a rank. */
 #include "group/recovery.h"
 #include "base/daemon.h"
 #include "group/external.h"

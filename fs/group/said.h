@@ -1,4 +1,5 @@
-/* What ranks say of themselves: lines `key value`, as engine/ddip_engine/digest.py makes them. */
+/* What ranks say of themselves: lines `key value`, as engine/ddip_engine/cells/digest.py makes
+ * them. */
 #ifndef SAID_H
 #define SAID_H
 #include "util.h"

@@ -1,7 +1,8 @@
 /*
  * `save DIR` and `load DIR`: the namespaces of all ranks to a directory, and back. Each is a cell
- * whose source is a line for the engine, `# ddip save: TOKEN DIR` (engine/ddip_engine/saved.py);
- * within a cell that runs on all ranks it is steered, so that all do it at one step.
+ * whose source is a line for the engine, `# ddip save: TOKEN DIR`
+ * (engine/ddip_engine/cells/saved.py); within a cell that runs on all ranks it is steered, so that
+ * all do it at one step.
  */
 #ifndef SAVE_H
 #define SAVE_H

@@ -1,6 +1,6 @@
 /*
  * A self-test of a group's process group: the ranks measure its collectives and check what they
- * receive (engine/ddip_engine/selftest.py). G/selftest shows a table of their reports.
+ * receive (engine/ddip_engine/groups/selftest.py). G/selftest shows a table of their reports.
  */
 #ifndef SELFTEST_H
 #define SELFTEST_H

@@ -8,7 +8,7 @@
 
 struct var_table;
 
-/* The columns of a row, as engine/ddip_engine/table.py writes them. */
+/* The columns of a row, as engine/ddip_engine/data/table.py writes them. */
 enum var_column { VAR_NAME, VAR_TYPE, VAR_DTYPE, VAR_SHAPE, VAR_BYTES, VAR_DEVICE, VAR_COLUMNS };
 
 /* text: lines of columns separated by tabs. Lines that do not begin with a valid variable name are

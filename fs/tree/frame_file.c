@@ -1,7 +1,7 @@
 /*
  * The user's frames of a rank, and what they hold: rankK/frames, rankK/locals, rankK/locals.F,
- * G/locals, and the `locals` of a failed cell. The rank is asked (engine/ddip_engine/frames.py);
- * one that runs no cell has no frames.
+ * G/locals, and the `locals` of a failed cell. The rank is asked
+ * (engine/ddip_engine/data/frames.py); one that runs no cell has no frames.
  */
 #include "tree/frame_file.h"
 #include "group/cell.h"

@@ -1,7 +1,7 @@
 /*
  * What is in an object: vars/NAME.d, locals/NAME.d, and the directories in these. The rank is asked
- * (engine/ddip_engine/inside.py). Its text is a line that says what is not listed, the directories,
- * an empty line, the files.
+ * (engine/ddip_engine/data/inside.py). Its text is a line that says what is not listed, the
+ * directories, an empty line, the files.
  */
 #define _GNU_SOURCE
 #include "tree/inside_dir.h"

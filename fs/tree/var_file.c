@@ -1,6 +1,6 @@
 /*
- * Objects as files. A rank produces the bytes (engine/ddip_engine/values.py); this file decides
- * which ranks to ask, and passes the bytes on.
+ * Objects as files. A rank produces the bytes (engine/ddip_engine/data/values.py); this file
+ * decides which ranks to ask, and passes the bytes on.
  */
 #include "tree/var_file.h"
 #include "base/daemon.h"

@@ -22,9 +22,9 @@ from ddip.errors import DipError
 
 _KINDS = ("comm_open", "comm_msg", "comm_close")
 _CONTENT = "name text data metadata transient wait ename evalue traceback".split()  # of any output
-_CAPTURED = "ddip"  # the msg_id that Output widgets of ranks name: see ddip_engine/comms.py
+_CAPTURED = "ddip"  # the msg_id that Output widgets of ranks name: see ddip_engine/cells/comms.py
 _CALL = (
-    "__import__('ddip_engine.comms').comms.receive_all(__import__('json').loads({0!r})"
+    "__import__('ddip_engine.cells.comms').cells.comms.receive_all(__import__('json').loads({0!r})"
     "[str(__import__('ddip_engine.state').state.rank)])"
 )
 

@@ -29,7 +29,7 @@ from ddip.errors import DipError
 _SHORT = ("int", "float", "bool", "complex", "str", "NoneType")  # types whose value is shown
 _SHOWN = 200  # variables whose value is shown
 _TEXT = 200  # characters of a value
-_CALL = "__import__('ddip_engine.dap').dap.connect({0!r})"
+_CALL = "__import__('ddip_engine.cells.dap').cells.dap.connect({0!r})"
 _ANSWER_S = 30  # how long pydevd may take
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 # What a new process in the rank must be told again, beside all breakpoints.

@@ -66,7 +66,7 @@ cell 'sys.modules.update(cupy=cupies[0], numba=cupies[1])'
 # an interrupt while a rank does not come: all ranks are released, and the next self-test is right
 cell "import os
 os.mkfifo('$T/come')
-from ddip_engine import communicator as c
+from ddip_engine.groups import communicator as c
 real = c.measure
 def measure(*args):
     print('here', flush=True)
@@ -74,7 +74,7 @@ def measure(*args):
         open('$T/come').close()
     return real(*args)
 c.measure = measure" "$G/cell.1"
-cell 'from ddip_engine import communicator as c
+cell 'from ddip_engine.groups import communicator as c
 real = c.measure
 def measure(*args):
     print("here", flush=True)
@@ -103,7 +103,7 @@ like 'which is right' "$(cat "$G/selftest")" $'\nerrors 0\n'
 # interpreter's lock held: C ends the collective and leaves the communicator to its owner
 cell 'import _ddip, ctypes, os
 from ctypes import Structure, byref, c_char, c_int, c_size_t, c_uint, c_ulong, c_void_p
-from ddip_engine import gpu
+from ddip_engine.data import gpu
 class Id(Structure):
     _fields_ = [("bytes", c_char * 128)]
 class Config(Structure):

@@ -11,8 +11,9 @@ import unittest
 import engine_sources  # noqa: F401
 import numpy as np  # noqa: F401
 import torch
-from ddip_engine import gpu, gpu_text, state, table, texts, values  # noqa: F401
-from ddip_engine import view as views  # noqa: F401
+from ddip_engine import state
+from ddip_engine.data import gpu, gpu_text, table, texts, values  # noqa: F401
+from ddip_engine.data import view as views  # noqa: F401
 
 state.main = types.ModuleType("__main__")
 NAMES = state.main.__dict__

@@ -276,7 +276,7 @@ def check_debugger(g):
     same(talk(g, "breakpoint()", "q")[0].outcome, RAISED)
     g.run("def inner(y):\n    1 / y\ninner(0)", RAISED)
     for source in (
-        "__import__('ddip_engine.comms').comms.receive_all([])",  # what widgets send
+        "__import__('ddip_engine.cells.comms').cells.comms.receive_all([])",  # what widgets send
         "%xmode Plain", "%xmode Context", "%pdb off", "import traceback\ntraceback.print_last()",
     ):  # fmt: skip
         g.run(source)

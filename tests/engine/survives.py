@@ -26,7 +26,7 @@ engine._send = late
 """
 GONE = "FileNotFoundError: [Errno 2] No such file or directory"
 IN_TABLE = """
-from ddip_engine import table
+from ddip_engine.data import table
 text = table.text
 def late(*args):
     table.text = text
@@ -81,7 +81,9 @@ def test_threads_cannot_be_looked_at():
     ):
         with Agent() as a:
             a.spawn(0)
-            source = "from ddip_engine import dist; dist._retired_groups.append((0.0, 'a group'))"
+            source = (
+                "from ddip_engine.groups import dist; dist._retired_groups.append((0.0, 'a group'))"
+            )
             same(a.run(0, f"kept = 7\n{source}\n{cannot}")[0].outcome, OK)
             check_next(a)
             same(a.spool(0, "stderr"), b"")
@@ -155,7 +157,7 @@ def test_no_thread_can_be_started():
         source = f"""
 import sys
 sys.path.insert(0, {a.dir!r})
-from ddip_engine import imports
+from ddip_engine.cells import imports
 def refused(*args): raise RuntimeError("can't start new thread")
 imports.start_new_thread = refused
 kept = 7
@@ -171,7 +173,8 @@ import slow"""
 # C code that fails, after which a signal's handler raises
 COLLECTIVE = """
 import _thread, functools, signal, types
-from ddip_engine import collectives, patches
+from ddip_engine import patches
+from ddip_engine.groups import collectives
 class Group:
     group_name = "0"
 def interrupted():

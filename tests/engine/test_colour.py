@@ -5,7 +5,7 @@ import collections
 import unittest
 
 import engine_sources  # noqa: F401
-from ddip_engine import colour
+from ddip_engine.cells import colour
 
 LENGTH = 200
 asked = collections.Counter()

@@ -11,7 +11,8 @@ import engine_sources  # noqa: F401
 
 sys.modules["_ddip"] = mock.Mock()
 
-from ddip_engine import dist, known_bad, patches, state  # noqa: E402
+from ddip_engine import known_bad, patches, state  # noqa: E402
+from ddip_engine.groups import dist  # noqa: E402
 
 
 class Connect(unittest.TestCase):

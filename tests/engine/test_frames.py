@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 from in_process import NAMES, Case, state, values
 
-from ddip_engine import frames  # isort: skip (in_process makes it importable)
+from ddip_engine.data import frames  # isort: skip (in_process makes it importable)
 
 
 NAMED = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "frames.list")

@@ -6,7 +6,7 @@ import unittest
 
 from in_process import Case, np, torch
 
-from ddip_engine import glance  # isort: skip (in_process makes it importable)
+from ddip_engine.data import glance  # isort: skip (in_process makes it importable)
 
 
 class Hostile:

@@ -234,7 +234,7 @@ class OutOfMemory(unittest.TestCase):
             mock.patch.dict("sys.modules", _ddip=module),
             mock.patch.object(state, "autogc", autogc),
         ):
-            from ddip_engine import gpu_report, out_of_memory
+            from ddip_engine.data import gpu_report, out_of_memory
 
             with (
                 mock.patch.object(out_of_memory, "_ddip", module),
@@ -280,7 +280,7 @@ class OutOfMemory(unittest.TestCase):
         fake = mock.Mock(optim=None, cuda=cuda)
         module = mock.Mock(**{"device_is_open.return_value": False})
         with mock.patch.dict("sys.modules", _ddip=module, torch=fake):
-            from ddip_engine import gpu_report
+            from ddip_engine.data import gpu_report
 
             with mock.patch.object(gpu_report, "_ddip", module):
                 cuda.memory_allocated.return_value = cuda.memory_reserved.return_value = 7
@@ -298,7 +298,7 @@ class OutOfMemory(unittest.TestCase):
         cuda = mock.Mock(spec=["is_initialized", "memory_allocated"], **names)
         module = mock.Mock(**{"device_is_open.return_value": False})
         with mock.patch.dict("sys.modules", _ddip=module, torch=mock.Mock(optim=None, cuda=cuda)):
-            from ddip_engine import gpu_report
+            from ddip_engine.data import gpu_report
 
             with mock.patch.object(gpu_report, "_ddip", module):
                 self.assertEqual(gpu_report.device_bytes(), [("allocated_bytes", 7)])
@@ -321,7 +321,7 @@ class OutOfMemory(unittest.TestCase):
         keys = "allocated_bytes reserved_bytes largest_free_block_bytes".split()
         keys += ["device_free_bytes", "device_total_bytes"]
         with mock.patch.dict("sys.modules", _ddip=module, torch=fake):
-            from ddip_engine import gpu_report
+            from ddip_engine.data import gpu_report
 
             with (
                 mock.patch.object(gpu_report, "_ddip", module),
@@ -337,7 +337,7 @@ class OutOfMemory(unittest.TestCase):
         cupy = mock.Mock()
         cupy.get_default_memory_pool().total_bytes.side_effect = RuntimeError("no driver")
         with mock.patch.dict("sys.modules", _ddip=mock.Mock(), cupy=cupy):
-            from ddip_engine import gpu_report
+            from ddip_engine.data import gpu_report
 
             self.assertFalse(gpu_report.has_caches())
             self.assertEqual(gpu_report.measured_caches(), [])
@@ -396,7 +396,7 @@ class Aborts(unittest.TestCase):
         _Nccl.done.clear()
         modules = {"_ddip": module, "torch.distributed.distributed_c10d": c10d}
         with mock.patch.dict("sys.modules", modules):
-            from ddip_engine import dist, revocable
+            from ddip_engine.groups import dist, revocable
 
             known = {"_c10d": c10d, "_served": dist._nccl_groups, "_ddip": module}
             with (

@@ -13,7 +13,7 @@ from errno import ENOENT
 
 from in_process import NAMES, Case, np, read, torch, values
 
-from ddip_engine import arrays, inside  # isort: skip (in_process makes it importable)
+from ddip_engine.data import arrays, inside  # isort: skip (in_process makes it importable)
 
 
 def listing(path):

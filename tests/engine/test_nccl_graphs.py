@@ -6,7 +6,7 @@ import sys
 import unittest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-sys.path.insert(0, os.path.join(ROOT, "engine", "ddip_engine"))
+sys.path.insert(0, os.path.join(ROOT, "engine", "ddip_engine", "groups"))
 
 import nccl_graphs  # noqa: E402
 

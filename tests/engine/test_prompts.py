@@ -10,7 +10,7 @@ import unittest
 
 import engine_sources  # noqa: F401
 
-from ddip_engine import prompts  # isort: skip (engine_sources makes it importable)
+from ddip_engine.cells import prompts  # isort: skip (engine_sources makes it importable)
 
 
 class Prompts(unittest.TestCase):

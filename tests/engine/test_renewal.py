@@ -12,7 +12,8 @@ import engine_sources  # noqa: F401
 
 sys.modules["_ddip"] = mock.Mock()
 
-from ddip_engine import renewal, state  # noqa: E402
+from ddip_engine import state  # noqa: E402
+from ddip_engine.groups import renewal  # noqa: E402
 
 
 class Group:

@@ -13,7 +13,7 @@ import engine_sources  # noqa: F401
 C = mock.Mock()
 sys.modules["_ddip"] = C
 
-from ddip_engine import revocable  # noqa: E402
+from ddip_engine.groups import revocable  # noqa: E402
 
 
 class Backend:

@@ -12,10 +12,10 @@ package = types.ModuleType("ddip_engine")
 package.__path__ = [os.path.join(ROOT, "engine", "ddip_engine")]
 sys.modules["ddip_engine"] = package
 # modules that pairing ranks does not need
-for name in ("communicator", "dist", "gpu", "patches", "rendezvous", "run"):
+for name in ("patches", "data.gpu", "groups.communicator", "groups.dist", "groups.rendezvous"):
     sys.modules[f"ddip_engine.{name}"] = types.ModuleType(name)
 
-from ddip_engine import selftest  # noqa: E402
+from ddip_engine.groups import selftest  # noqa: E402
 
 
 class Pairs(unittest.TestCase):

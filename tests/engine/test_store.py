@@ -23,8 +23,9 @@ sys.modules["_ddip"] = types.ModuleType("_ddip")
 OPEN = set()  # the sockets that the client reports as open
 sys.modules["_ddip"].store_socket = lambda fd, is_open: (OPEN.add if is_open else OPEN.discard)(fd)
 
-from ddip_engine import boot, store  # noqa: E402
-from ddip_engine.store_client import Client  # noqa: E402
+from ddip_engine import boot  # noqa: E402
+from ddip_engine.groups import store  # noqa: E402
+from ddip_engine.groups.store_client import Client  # noqa: E402
 
 
 class Listener:

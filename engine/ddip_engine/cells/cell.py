@@ -1,0 +1,349 @@
+"""A cell, how it ended, and what is needed to run one with and without IPython.
+
+Trims tracebacks, keeps sources and runs coroutines; the runners are plain.py and shell.py.
+"""
+
+import asyncio
+import contextlib
+import io
+import json
+import linecache
+import os
+import re
+import shlex
+import tokenize
+import traceback
+
+from ddip_engine.cells import freed
+
+_COOKIE = re.compile(rb"(?:.*\n)?.*coding")  # in the first two lines
+_BOM = "\ufeff"  # some editors write it at the beginning of a file
+_COMMENT = (b"#", _BOM.encode() + b"#")  # how a directive begins
+_PROGRAM = re.compile(r"# ddip run:(.*)")
+_SAVED = re.compile(rb"# ddip (save|load): ([0-9a-f]+) (/.*)")
+_DIRECTIVE = re.compile(r"#\s*ddip:[ \t]*(.*)")
+_TOLD_BYTES = 1 << 20  # limit of a value, an error or a traceback; the excess is cut
+_NOTE_BYTES = 64  # of these, reserved for the note that says so
+_END_BYTES = _TOLD_BYTES // 2  # of these, reserved for a traceback's end, which matters most
+# A user's class may refuse assignments, as a frozen dataclass does.
+_set_traceback = BaseException.__traceback__.__set__
+_suppress_context = BaseException.__suppress_context__.__set__
+_FORM = '# ddip run: {"argv": [FILE, ARG…], "module": NAME or null, "cwd": DIR, "env": {…}}'
+
+
+class Interruptible:
+    """What runs under a number that interrupts name.
+
+    IPython's own code runs around the cell's. It would report a KeyboardInterrupt as an error of
+    its own, or lose how the cell ended. So the first interrupt is held there: it is raised when
+    the cell's code begins, or never. A second one is raised anywhere: something there hangs.
+    """
+
+    def __init__(self, number):
+        self.number = number
+        self.interrupted = False  # a KeyboardInterrupt was raised in it
+        self.interrupted_late = False  # an interrupt came but was never raised
+        self.in_code = True  # False: what runs is neither its code nor a callback of the user's
+        self.held = None  # the exception of an interrupt that came meanwhile
+
+    def on_held(self):
+        """Called when an interrupt is held. What waits in its place replaces it."""
+
+    def code(self):
+        """A context: its body is code of the user."""
+        return contextlib.nullcontext() if self.in_code else _Code(self)
+
+    def holds(self, frame):
+        """True if an interrupt that finds the main thread in this frame must be held."""
+        if frame is not None and frame.f_code is _Code.__exit__.__code__:
+            return True  # the code has ended, though in_code may not say so yet
+        return not self.in_code and self.held is None
+
+    def raise_held(self):
+        """Raises the interrupt that is held, if there is one."""
+        held, self.held = self.held, None
+        if held is not None:
+            self.interrupted = True
+            raise held
+
+
+class _Code:
+    def __init__(self, cell):
+        self.cell = cell
+
+    def __enter__(self):
+        self.cell.in_code = True
+
+    def __exit__(self, *exc_info):
+        self.cell.in_code = False
+
+
+class Cell(Interruptible):
+    """One cell as it is run: its text without the directive, and the program it belongs to."""
+
+    def __init__(self, number, source):
+        """source: bytes as submitted. Raises SyntaxError if they or the directive are malformed."""
+        super().__init__(number)
+        self.argv = None  # of a `# ddip:` cell; None for a plain cell
+        self.program = None  # a Program; None for a cell
+        self.saved = None  # (verb, token, directory) of a cell that saves or loads the names
+        self.file = "<cell %d>" % number  # as tracebacks name it
+        self.inner = {}  # the text of a cell that ran within it -> its file name
+        if not source.startswith(_COMMENT):
+            self.source = _decode(source)
+            return
+        first, _, rest = source.partition(b"\n")
+        if found := _SAVED.fullmatch(first):
+            verb, token, path = found.groups()
+            self.saved = verb.decode(), token.decode(), os.fsdecode(path)
+            self.source = first.decode("utf-8", "replace")
+            return
+        first = first.decode("utf-8", "replace").removeprefix(_BOM).rstrip()
+        if found := _PROGRAM.fullmatch(first):
+            self.program = Program(found.group(1))
+            self.file = self.program.file()
+            self.source = _decode(rest)
+        elif found := _DIRECTIVE.fullmatch(first):
+            self._become_program(found.group(1))
+            self.source = _decode(rest)
+        else:
+            self.source = _decode(source)
+
+    def file_of(self, text, raw):
+        """The file name for the code of this cell, or of one within it, as `%run NOTEBOOK` runs.
+
+        raw: the text before magics are expanded.
+        """
+        if raw == self.source:
+            return self.file
+        return self.inner.setdefault(text, "<cell %d.%d>" % (self.number, len(self.inner) + 1))
+
+    def owns(self, file):
+        """True if this is the file name of its code, or of a cell within it."""
+        return file == self.file or file.startswith("<cell %d." % self.number)
+
+    def hides(self, frame):
+        """True for a frame that tracebacks must not show: of the engine's code, and of IPython's,
+        which hides them too, unless a program imports it."""
+        name = frame.f_globals.get("__name__")
+        package = name.partition(".")[0] if isinstance(name, str) else ""
+        return package == "ddip_engine" or (package == "IPython" and self.program is None)
+
+    def forget_lines(self, needed):
+        """Drops the lines of its code and of the cells within it, unless needed(text)."""
+        for text, file in ((self.source, self.file), *self.inner.items()):
+            if not needed(text):
+                linecache.cache.pop(file, None)
+
+    def _become_program(self, words):
+        """Takes argv from the directive, whose line is dropped so that line numbers are the
+        file's."""
+        try:
+            argv = shlex.split(words)
+        except ValueError as e:
+            raise SyntaxError("first line: want '# ddip: FILE ARG…': %s" % e) from None
+        if not argv:
+            raise SyntaxError("first line: want '# ddip: FILE ARG…', there is no FILE")
+        self.argv = argv
+        self.file = os.path.abspath(argv[0])
+
+
+class Program:
+    """The contents of a `# ddip run:` line: how a program was started."""
+
+    def __init__(self, text):
+        try:
+            said = json.loads(text)
+        except ValueError as e:
+            raise SyntaxError("first line: want '%s': %s" % (_FORM, e)) from None
+        if not isinstance(said, dict):
+            raise SyntaxError("first line: want '%s'" % _FORM)
+        self.argv = _texts(said.get("argv"), "argv", list)
+        self.module = _said(said.get("module"), "module", (str, type(None)))
+        self.cwd = _said(said["cwd"] if "cwd" in said else os.getcwd(), "cwd", str)
+        self.env = _texts(said.get("env", {}), "env", dict)
+        # in place of what the engine sets: how it was launched
+        self.launch = _texts(said.get("launch", {}), "launch", dict)
+        # the folder whose files come with the program, and the variable that holds them; or neither
+        self.beside = _texts(said.get("beside", []), "beside", list)
+        self.keep = _said(said.get("keep", False), "keep", bool)
+        # name of a stream -> the rank whose stream of that name a terminal shows
+        self.terminal = _said(said.get("terminal", {}), "terminal", dict)
+        # the ranks whose standard input is not at its end; None: all
+        self.stdin = _said(said.get("stdin"), "stdin", (list, type(None)))
+        if not self.argv and not self.module:
+            raise SyntaxError("first line: want '%s': there is no FILE and no module" % _FORM)
+
+    def is_file(self):
+        """False if it is a module, or comes from standard input."""
+        return not self.module and self.argv[0] != "-"
+
+    def gets_input(self, rank):
+        """False if standard input of this rank is at its end from the beginning."""
+        return self.stdin is None or rank in self.stdin
+
+    def file(self):
+        """The file name of the program's code, as Python makes it; a module's is known only once
+        it runs."""
+        if self.module:
+            return "<module %s>" % self.module
+        if self.argv[0] == "-":
+            return "<stdin>"
+        return os.path.join(self.cwd, self.argv[0])
+
+
+def _said(value, key, kind):
+    if not isinstance(value, kind):
+        raise SyntaxError("first line: '%s' has the wrong type; want '%s'" % (key, _FORM))
+    return value
+
+
+def _texts(value, key, kind):
+    """Checks a list or dict of strings: a process cannot be passed NUL bytes."""
+    items = [*_said(value, key, kind)]
+    if kind is dict:
+        items += value.values()
+    for item in items:
+        if "\0" in _said(item, key, str):
+            raise SyntaxError("first line: '%s' has a NUL byte" % key)
+    return value
+
+
+def _decode(source):
+    """Decodes a source as UTF-8, or as the coding cookie in its first two lines says."""
+    try:
+        if b"coding" not in source or not _COOKIE.match(source):  # detection is slow
+            return source.decode().removeprefix(_BOM)
+    except UnicodeDecodeError:
+        pass  # reported below
+    try:
+        coding, _ = tokenize.detect_encoding(io.BytesIO(source).readline)
+        return source.decode(coding).removeprefix(_BOM)
+    except (SyntaxError, LookupError, UnicodeError) as e:  # a LookupError: no coding of texts
+        try:  # the "cookie" may just be a comment in a UTF-8 cell
+            return source.decode("utf-8").removeprefix(_BOM)
+        except UnicodeDecodeError:
+            raise SyntaxError(
+                "the source is not in UTF-8, nor as a '# -*- coding: …' line says: %s" % e
+            ) from None
+
+
+class Ended:
+    """How the code ended: its exception, if any, and its result as text, if any."""
+
+    def __init__(self, error=None, syntax=False, value=""):
+        self.error = error
+        self.syntax = syntax
+        self.value = value
+
+
+def trim(error, cell):
+    """Removes the frames above the cell's code, and those that it hides, from the tracebacks of an
+    exception, of its causes and contexts, and of the exceptions in its group."""
+    waiting, seen = [error], set()
+    while waiting:
+        error = waiting.pop()
+        if error is None or id(error) in seen:
+            continue
+        seen.add(id(error))
+        _set_traceback(error, _cut(error.__traceback__, cell))
+        if isinstance(error, KeyboardInterrupt):
+            _suppress_context(error, True)  # it is only the collective that it ended
+        waiting += [error.__cause__, error.__context__]
+        if isinstance(getattr(error, "exceptions", None), tuple):  # ExceptionGroup (Python 3.11)
+            waiting += [each for each in error.exceptions if isinstance(each, BaseException)]
+
+
+def _cut(tb, cell):
+    """Returns the traceback without these frames. Changes it in place."""
+    at = tb
+    while at is not None and not cell.owns(at.tb_frame.f_code.co_filename):
+        at = at.tb_next
+    kept = []
+    tb = at if at is not None else tb
+    while tb is not None:
+        if not cell.hides(tb.tb_frame):
+            kept.append(tb)
+        tb = tb.tb_next
+    following = None
+    for this in reversed(kept):
+        this.tb_next = following
+        following = this
+    return following
+
+
+def remember_source(name, source):
+    """Lets tracebacks and inspect.getsource find the lines of a cell."""
+    one_line = "\n" not in source and "\r" not in source
+    lines = [source] if one_line and source else io.StringIO(source, newline=None).readlines()
+    if lines and not lines[-1].endswith("\n"):
+        lines[-1] += "\n"  # carets are placed by it
+    linecache.cache[name] = (len(source), None, lines, name)
+
+
+def ends_in_semicolon(source):
+    """True if the last token is a semicolon, whatever comment follows it."""
+    ends = (tokenize.ENDMARKER, tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT)
+    try:
+        tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
+    except (tokenize.TokenError, SyntaxError):  # a magic's text need not be Python
+        return source.endswith(";")
+    told = [t for t in tokens if t.type not in ends]
+    return bool(told) and told[-1].string == ";"
+
+
+def bound(text, end_bytes=0):
+    """Cuts a text to a megabyte, if it is longer; keeps end_bytes of its end."""
+    if len(text) <= _TOLD_BYTES // 4:  # UTF-8 has at most 4 bytes a character
+        return text
+    data = text.encode("utf-8", "backslashreplace")
+    if len(data) <= _TOLD_BYTES:
+        return text
+    begin = data[: _TOLD_BYTES - _NOTE_BYTES - end_bytes].decode("utf-8", "ignore")
+    end = data[len(data) - end_bytes :].decode("utf-8", "ignore")
+    cut = len(data) - (_TOLD_BYTES - _NOTE_BYTES)
+    return f"{begin}… cut, {cut} bytes" + (f" …{end}" if end else "")
+
+
+def bound_traceback(text):
+    """The same for a traceback, whose middle is cut."""
+    return bound(text, _END_BYTES)
+
+
+def message(error):
+    """str() of an exception, or of any object, bounded; never raises."""
+    try:
+        return bound(str(error))
+    except BaseException as e:  # as the traceback module does
+        return f"<{type(error).__name__} whose text raises {type(e).__name__}>"
+
+
+def describe(error):
+    """The content of an `error` message of the Jupyter protocol, uncoloured."""
+    lines = traceback.format_exception(type(error), error, error.__traceback__)
+    return {
+        "ename": type(error).__name__,
+        "evalue": message(error),
+        "traceback": bound_traceback("".join(lines)).splitlines(),
+        **freed.place(error),
+    }
+
+
+_loop = None  # shared by all cells: tasks that a cell leaves continue in the next one that awaits
+
+
+def run_async(coroutine):
+    """Runs a cell that awaits. An interrupt cancels it: it would continue in the next one."""
+    global _loop
+    if _loop is None or _loop.is_closed():
+        _loop = asyncio.new_event_loop()
+    task = _loop.create_task(coroutine)
+    try:
+        return _loop.run_until_complete(task)
+    except BaseException:
+        if not task.done():
+            task.cancel()
+            _loop.run_until_complete(asyncio.wait([task]))
+        if not task.cancelled():
+            task.exception()  # asyncio would report it too: it is raised here
+        raise

@@ -1,0 +1,183 @@
+"""What the report of a cell says of a rank: where the user's code failed, what that came from,
+what its names held there, which names the cell has set, the peak of GPU memory, and what its last
+steps took.
+
+Runs no code of the user's but what a traceback runs, too, and never raises.
+"""
+
+import linecache
+import re
+import sys
+
+import _ddip
+from ddip_engine import patches, state
+from ddip_engine.cells import streams
+from ddip_engine.data import frames, glance, gpu, gpu_report, table
+
+_FRAMES = 8  # innermost lines of the user's code
+_CAUSES = 4
+_NAMES = 20  # that are listed
+_MANY_NAMES = 2000  # of a namespace: it is not compared
+_TEXT = 300  # characters of a value
+_FILE, _CODE = 80, 100  # of these, for the end of a path; for a function, and for a line of code
+_BYTES = 4096  # of it all
+_TRACEBACK = "Traceback (most recent call last):\n"
+_PLACE = re.compile(r'  File "(.+)", line (\d+), in ')
+_tensors_of = None, ()  # names and objects, and which of these names are tensors
+
+
+def before():
+    """What the cell's end is compared with; None if there are too many names."""
+    streams.figures = 0
+    try:
+        return _snapshot()
+    except Exception:  # an object that misbehaves
+        return None
+
+
+def _snapshot():
+    """Two tuples, the names and the ids of their objects, and a dictionary name -> version, for
+    tensors, which count their changes in place. Of other objects, only a new one is noticed."""
+    global _tensors_of
+    names = state.main.__dict__.copy()
+    if len(names) > _MANY_NAMES:
+        return None
+    kind = getattr(sys.modules.get("torch"), "Tensor", _Never)
+    which = tuple(map(id, names.values()))
+    found = tuple(names), which, kind
+    if _tensors_of[0] != found:
+        kinds = {each for each in set(map(type, names.values())) if issubclass(each, kind)}
+        _tensors_of = found, [name for name, value in names.items() if type(value) in kinds]
+    versions = {
+        name: patches.TENSOR_VERSION.of(value, 0)
+        for name in _tensors_of[1]
+        if issubclass(type(value := names[name]), kind) and not value.is_inference()
+    }
+    return found[0], which, versions
+
+
+class _Never:
+    """The class of no object."""
+
+
+def text(earlier, error, one_line):
+    """Lines `key value` as bytes. earlier: from before(). error: what ended the cell, or None.
+    one_line: a function that gives the text of an exception."""
+    try:
+        lines = [*_failure(error, one_line)] if error is not None else []
+        lines += _names(earlier)
+        if streams.figures:
+            lines.append(("figures", str(streams.figures)))
+        if (peak := gpu_report.peak_bytes()) is not None:
+            lines.append(("peak_bytes", str(peak)))
+        if not gpu.uses_cuda():  # else the host waits also for its own GPU
+            lines += [each.split(" ", 1) for each in _ddip.profile().decode().splitlines()]
+        if error is not None:
+            lines += glance.lines(_users(error))
+    except Exception as e:  # an object of the user's that misbehaves
+        lines = [("left_out", f"{type(e).__name__} while this was made")]
+    if not lines:
+        return b""
+    found = "".join(f"{key} {_cut(value)}\n" for key, value in lines)
+    data = found.encode("utf-8", "backslashreplace")
+    return data if len(data) <= _BYTES else data[: data.rindex(b"\n", 0, _BYTES) + 1]
+
+
+def _cut(value):
+    return value if len(value) <= _TEXT else value[: _TEXT - 1] + "…"
+
+
+def _names(earlier):
+    """The variables that refer to another object than before, or to a changed tensor, and the names
+    that are gone."""
+    now = _snapshot()
+    if earlier is None or now is None or earlier == now:
+        return
+    main = state.main.__dict__
+    (ids, versions), (ids_now, versions_now) = (
+        (dict(zip(names, which, strict=True)), versions)
+        for names, which, versions in (earlier, now)
+    )
+    changed = {name for name, which in ids_now.items() if ids.get(name) != which}
+    changed.update(name for name, n in versions_now.items() if versions.get(name) != n)
+    for key, found in (
+        ("set", table.listed({name: main[name] for name in changed & main.keys()})),
+        ("gone", table.named(dict.fromkeys(ids.keys() - ids_now.keys()))),
+    ):
+        names = [name for name, _ in found]
+        shown = names[:_NAMES] + [f"(and {len(names) - _NAMES} more)"] * (len(names) > _NAMES)
+        if names:
+            yield key, " ".join(shown)
+
+
+def _failure(error, one_line):
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        yield "frame", _line(error.filename, error.lineno, "", error.text or "")
+    # a recursion passes the same lines again and again
+    lines = {(frame.f_code, line): frame for frame, line in reversed(_users(error))}
+    for (_, line), frame in list(lines.items())[: -_FRAMES - 1 : -1]:
+        file, code = frame.f_code.co_filename, frame.f_code
+        source = linecache.getline(file, line, frame.f_globals)
+        yield "frame", _line(file, line, code.co_name, source)
+    if inner := _of_worker(error):
+        yield "cause", inner
+    for cause in _causes(error):
+        where = "".join(
+            f" ({frame.f_code.co_filename.rpartition('/')[2]}:{line})"
+            for frame, line in _users(cause)[:1]
+        )
+        text = " ".join(one_line(cause)[:_TEXT].split()) + where
+        yield "cause", _of_worker(cause) or text
+
+
+def _of_worker(error):
+    """The last line of the traceback that an exception's text contains, as those of DataLoader and
+    multiprocessing do for what a worker raised, and where that was; "" if it contains none."""
+    try:
+        text = str(error)
+    except BaseException:  # the user's own code
+        return ""
+    _, mark, trace = text.rpartition(_TRACEBACK)
+    if not mark:
+        return ""
+    lines = trace.splitlines()
+    places = [found.groups() for line in lines if (found := _PLACE.match(line))]
+    users = [place for place in places if frames.file_is_users(place[0])] or places
+    ends = [line for line in lines if line and not line.startswith((" ", '"""'))]
+    if not ends or not users:
+        return ""
+    file, line = users[-1]
+    return f"{ends[0][:_TEXT]} ({file.rpartition('/')[2]}:{line})"
+
+
+def _line(file, line, function, source):
+    file, function, source = (" ".join(part.split()) for part in (file, function, source))
+    return f"{file[-_FILE:]}:{line}\t{function[:_CODE]}\t{source[:_CODE]}"
+
+
+def _users(error):
+    """(frame, line) of the user's code in its traceback, the innermost first; of any code if there
+    is none."""
+    found = frames.of_traceback(error.__traceback__)
+    return [each for each in found if frames.is_users(each[0])] or found
+
+
+def _causes(error):
+    """The exceptions that a traceback shows besides this one: those in its group, and what it came
+    from."""
+    waiting, seen, found = [error], {id(error)}, []
+    while waiting and len(found) < _CAUSES:
+        each = waiting.pop(0)
+        if each is not error:
+            found.append(each)
+        inner = getattr(each, "exceptions", None)
+        after = list(inner) if isinstance(inner, tuple) else []
+        if each.__cause__ is not None:
+            after.append(each.__cause__)
+        elif not each.__suppress_context__:
+            after.append(each.__context__)
+        for one in after:
+            if isinstance(one, BaseException) and id(one) not in seen:
+                seen.add(id(one))
+                waiting.append(one)
+    return found

@@ -1,0 +1,34 @@
+"""Where a rank was when it was freed because another one had failed."""
+
+from ddip_engine import patches
+from ddip_engine.data import frames
+from ddip_engine.interrupts import PeerFailed
+
+_WAIT = ("backward", "forward", "wait")  # what waits for other ranks, beside the collectives
+
+
+def place(error):
+    """{"freed": "barrier(), <cell 6>:3"} for the `error` message of such a rank: the collective
+    that it was in, if a frame shows one, and the line of the user's. {} for other exceptions."""
+    if not isinstance(error, PeerFailed):
+        return {}
+    inner, user = _within_users(error.__traceback__)
+    if user is None:
+        return {}
+    # those that the call had left with an error, as a collective does whose connections end
+    left, _ = _within_users(getattr(error.__context__, "__traceback__", None))
+    known = [name for name in left + inner if name in patches.COLLECTIVES or name in _WAIT]
+    frame, line = user
+    where = f"{frame.f_code.co_filename.rpartition('/')[2]}:{line}"
+    return {"freed": f"{known[-1]}(), {where}" if known else where}
+
+
+def _within_users(trace):
+    """The names of the functions within the user's innermost line, the innermost first; and that
+    (frame, line), None: there is none."""
+    names = []
+    for frame, line in frames.of_traceback(trace):
+        if frames.is_users(frame):
+            return names, (frame, line)
+        names.append(frame.f_code.co_name)
+    return names, None

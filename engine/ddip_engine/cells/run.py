@@ -1,0 +1,368 @@
+"""Runs one cell: one SIGINT raises one KeyboardInterrupt in its code; reports how it ended.
+
+This is what applies with and without IPython; magics and rich display are in shell.py. rank_cell.c
+decides whether an interrupt is for this cell.
+"""
+
+import contextlib
+import functools
+import gc
+import os
+import re
+import signal
+import sys
+import time
+import traceback
+
+import _ddip
+from ddip_engine import interrupts, patches, state
+from ddip_engine.cells import cell as cells
+from ddip_engine.cells import digest, imports, plain, program, prompts, saved, shell, streams
+from ddip_engine.data import gpu_report, out_of_memory, table
+
+OK, RAISED, INTERRUPTED, SYNTAX, EXIT, CUT_OFF = range(6)  # enum outcome of wire.h
+
+_DEFINES = re.compile(r"\b(def|class|lambda)\b")
+# What torch and its data loaders say when the operation that they wait for has been ended.
+_ENDED_WAIT = re.compile(
+    r"gloo|NCCL|[Cc]onnection (closed|reset|was)|[Bb]roken pipe|DataLoader worker|[Ss]ocket|aborted"
+)
+# A cell with one of these needs the exception of an earlier cell, or leaves it to a later one. The
+# last names what the front ends of widgets send, which is no cell of the user's.
+_LOOKS_BACK = re.compile(
+    r"%(debug|tb|xmode|pdb)\b|\bpm\(|post_mortem|print_last|\blast_(exc|value|traceback|type)\b"
+    r"|'ddip_engine\.cells\.comms'"
+)
+_TIMEOUT = 1  # of enum interrupt_why in wire.h
+_LAST = ("last_exc", "last_type", "last_value", "last_traceback")
+_cell = None  # the running cell.Cell; None if there is none
+_THOROUGH_S = 0.005  # after a cell that took this long, the time to walk its modules is small
+
+
+def _on_sigint(signum, frame):
+    """Raises only in user code: a late signal must not hit the engine's own code."""
+    if frame is not None and frame.f_code is _guarded.__code__:
+        return
+    holds = _cell is not None and _cell.holds(frame)
+    if _cell is not None and not holds and imports.put_off(frame, _cell.number):
+        return
+    if wanted := _ddip.interrupt_wanted():
+        why = wanted - 1
+        error = interrupts.error(why)
+        if holds:
+            _cell.held = error
+            _cell.on_held()
+            return
+        if _cell is not None:
+            _cell.interrupted = True
+        raise prompts.passing(error, frame, by_person=why == 0)
+
+
+def _probed(signum, frame):
+    """The probe signal: Python is running handlers, so one of the program's own has taken SIGINT,
+    unless an import defers it, or C code ignored it. Or the running request was cancelled."""
+    if _ddip.is_cancelled():
+        raise state.Cancelled
+    if not imports.holds():
+        _ddip.probed(signum, frame)
+
+
+def install():
+    """Handles SIGINT; a child that user code forks handles it like any Python program."""
+    signal.signal(signal.SIGINT, _on_sigint)
+    signal.signal(_ddip.probe_signal(), _probed)
+    patches.SIGNAL.replace(_watched)
+    os.register_at_fork(after_in_child=_in_child)
+
+
+def _watched(real):
+    @functools.wraps(real)
+    def watched(signalnum, handler):
+        old = real(signalnum, handler)
+        if signalnum == signal.SIGINT and os.getpid() == state.pid:
+            ours = handler is _on_sigint
+            _ddip.own_handler(not ours and handler is not signal.default_int_handler, ours)
+        return old
+
+    return watched
+
+
+def _in_child():
+    if signal.getsignal(signal.SIGINT) is _on_sigint:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _armed(cell, runner):
+    """Runs user code so that an interrupt for this cell is raised in it, or here."""
+    try:
+        _ddip.enter(cell.number)
+        return runner(cell)
+    finally:
+        cell.interrupted_late = _ddip.leave() or cell.held is not None
+
+
+def _guarded(cell, runner):
+    """_armed() that never raises: the only frame from enter to leave that no interrupt may hit.
+    What ignores the signal of a timeout, as system(3) does, may return, and the cell with it."""
+    try:
+        ended = _armed(cell, runner)
+        if ended.error is None and cell.interrupted_late == 1 + _TIMEOUT:
+            return cells.Ended(interrupts.error(_TIMEOUT))
+        return ended
+    except BaseException as e:  # whatever user code raises ends the cell, not the rank
+        cell.interrupted_late = _ddip.leave() or cell.interrupted_late
+        return cells.Ended(e)
+
+
+def current():
+    """The running cell, None if there is none."""
+    return _cell
+
+
+def within(cell, function):
+    """Returns function(cell), an Ended, while interrupts of the running cell are held, and those of
+    this one are raised in its code. Called while the running cell holds them; never raises."""
+    global _cell
+    outer, missed = _cell, _ddip.pause()
+    _cell = cell
+    try:
+        _ddip.resume(cell.number)
+        ended = function(cell)
+    except BaseException as e:  # whatever user code raises
+        ended = cells.Ended(e)
+    cell.interrupted_late = _ddip.pause() or cell.held is not None
+    _cell = outer
+    _ddip.resume(outer.number)
+    if missed:  # it is held now
+        _ddip.repeat(outer.number)
+    return ended
+
+
+def told(cell, ended):
+    """(outcome, value, error, traceback) for Rrun."""
+    outcome, error, trace = _classify(ended, cell), "", b""
+    if outcome != OK:
+        error, trace = one_line(ended.error), _encode(cells.bound_traceback(_format(ended, cell)))
+    return outcome, _encode(cells.bound(ended.value)), error, trace
+
+
+class _Work(cells.Interruptible):
+    """Work of the engine itself that can be interrupted like a cell."""
+
+    file = "<selftest>"
+
+
+def interruptible(number, function):
+    """Returns the result of function(), which runs like a cell of this number. Raises
+    KeyboardInterrupt if an interrupt ended it, whatever it raised then."""
+    global _cell
+    work = _cell = _Work(number)
+    state.running, state.cell_file = True, work.file
+    ended = _guarded(work, lambda _: cells.Ended(value=function()))
+    _cell, state.running, state.cell_file = None, False, None
+    if ended.error is None:
+        return ended.value
+    if isinstance(ended.error, KeyboardInterrupt) or _by_interrupt(ended.error, work):
+        raise KeyboardInterrupt from None
+    raise ended.error
+
+
+def execute(number, source):
+    """Runs a cell. Returns (outcome, value, error, traceback, table, digest) for Rrun."""
+    started = time.monotonic()
+    if hasattr(sys, "last_value") and not _LOOKS_BACK.search(source.decode("utf-8", "replace")):
+        drop_last()
+    try:
+        cell = cells.Cell(number, source)
+    except SyntaxError as e:
+        return _refused(SYNTAX, e)
+    except OSError as e:  # a relative path, while this process's directory does not exist
+        streams.display("error", **cells.describe(e.with_traceback(None)))
+        return _refused(RAISED, e)
+    earlier = digest.before()
+    ended = _run(cell)
+    if isinstance(ended.error, state.EngineError):
+        raise ended.error.with_traceback(None)
+    try:
+        return _outcome(cell, ended, started, earlier)
+    except BaseException as e:  # a signal handler of the user's: as if it had raised in the cell
+        cells.trim(e, cell)
+        return _outcome(cell, cells.Ended(e), started, earlier)
+
+
+def _refused(outcome, error):
+    """The same for a cell that does not begin."""
+    text = one_line(error)
+    return (outcome, b"", text, _encode(text + "\n"), table.text(False), b"")
+
+
+def _outcome(cell, ended, started, earlier):
+    """How the cell ended, for Rrun; cleans up after it."""
+    outcome, value, error, trace = told(cell, ended)
+    if outcome != OK:
+        _keep_last(cell.number, ended.error)
+    about = digest.text(earlier, ended.error if outcome != OK else None, one_line)
+    if outcome != OK:
+        out_of_memory.handle(cell.number, ended.error)
+    ended.error = None  # frames of the traceback refer to it
+    streams.flush()
+    _tidy(cell, outcome)
+    facts = table.text(time.monotonic() - started > _THOROUGH_S)
+    return (outcome, value, error, trace, facts, about)
+
+
+def _run(cell):
+    """Runs it within its surroundings; never raises. Returns Ended."""
+    global _cell
+    runner, around = shell.run_cell if shell.available() else plain.run_cell, contextlib.nullcontext
+    if cell.argv is not None:
+        around = _directive
+    elif cell.program:
+        runner, around = program.run_cell, program.surroundings
+    elif cell.saved:
+        runner = saved.run_cell
+    hooks = sys.excepthook, sys.displayhook
+    _cell, state.running, state.cell_file = cell, True, cell.file
+    try:
+        with around(cell):
+            ended = _guarded(cell, runner)
+            if os.getpid() != state.pid:
+                _end_child(ended)
+    except BaseException as e:  # a program's directory does not exist, or a signal handler raises
+        ended = cells.Ended(e)
+        streams.display("error", **cells.describe(e))
+    _cell, state.running, state.cell_file = None, False, None
+    prompts.forget()
+    streams.cell_ended()
+    imports.clean_up()
+    sys.excepthook, sys.displayhook = hooks
+    shell.close_traps()
+    if patches.GETSIGNAL.get(signal.getsignal)(signal.SIGINT) is not _on_sigint:
+        signal.signal(signal.SIGINT, _on_sigint)
+    if ended.error is not None:
+        cells.trim(ended.error, cell)
+    return ended
+
+
+def _end_child(ended):
+    """Ends a child that user code forked and that returned here, like any Python program."""
+    error, status = ended.error, 0
+    if isinstance(error, SystemExit):
+        status = error.code if isinstance(error.code, int) else int(error.code is not None)
+    elif error is not None:
+        traceback.print_exception(type(error), error, error.__traceback__)
+        status = 1
+    program.end_child()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status & 255)
+
+
+@contextlib.contextmanager
+def _directive(cell):
+    """Sets sys.argv, __file__ and sys.path[0] for a `# ddip:` cell while it runs."""
+    names, argv = state.main.__dict__, sys.argv
+    folder = os.path.dirname(cell.file)
+    program.forget_modules_beside(folder)
+    had_file, old_file = "__file__" in names, names.get("__file__")
+    replaced = bool(sys.path) and sys.path[0] == ""
+    sys.path[: 1 if replaced else 0] = [folder]
+    sys.argv, names["__file__"] = list(cell.argv), cell.file
+    try:
+        yield
+    finally:
+        sys.argv = argv
+        if had_file:
+            names["__file__"] = old_file
+        else:
+            names.pop("__file__", None)
+        if folder in sys.path:
+            at = sys.path.index(folder)
+            sys.path[at : at + 1] = [""] if replaced else []
+
+
+def _classify(ended, cell):
+    error = ended.error
+    if error is None:
+        return OK
+    if isinstance(error, SystemExit) and error.code in (None, 0):
+        return OK
+    if isinstance(error, KeyboardInterrupt) or _by_interrupt(error, cell):
+        return INTERRUPTED
+    if isinstance(error, SystemExit):
+        return EXIT
+    if ended.syntax:
+        return SYNTAX
+    return CUT_OFF if _ENDED_WAIT.search(one_line(error)) else RAISED
+
+
+def _by_interrupt(error, cell):
+    """True if the cell ended this way because it was interrupted: it exits in response, or the
+    operation that it waited for was ended too."""
+    if cell.interrupted_late:
+        return True
+    if not cell.interrupted:
+        return False
+    if isinstance(error, SystemExit) or _ENDED_WAIT.search(one_line(error)):
+        return True
+    seen = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def one_line(error):
+    """`ValueError: bad`: the exception and the first line of its text."""
+    if isinstance(error, SystemExit):
+        return "SystemExit: " + cells.message(error.code)
+    told = traceback.TracebackException(type(error), error, None, compact=True)
+    told.__notes__ = None  # they would come last
+    text = list(told.format_exception_only())[-1]
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    first = " ".join(lines[: 2 if lines[:1] and lines[0].endswith(":") else 1])
+    return _encode(cells.bound(first)).decode()
+
+
+def _format(ended, cell):
+    """The plain traceback. Of a program's exit, only the status: Python shows no traceback."""
+    error = ended.error
+    if ended.syntax or (cell.program and isinstance(error, SystemExit)):
+        return "".join(traceback.format_exception_only(type(error), error))
+    return "".join(traceback.format_exception(type(error), error, error.__traceback__))
+
+
+def _encode(text):
+    return text.encode("utf-8", "backslashreplace")
+
+
+def _keep_last(number, error):
+    """For %debug and pdb.pm() in the next cell."""
+    state.failed = number
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+    sys.last_exc = error
+
+
+def drop_last():
+    """Forgets the last exception: it holds frames, and they hold tensors."""
+    state.failed = 0
+    if not hasattr(sys, "last_value"):
+        return
+    for name in _LAST:
+        if hasattr(sys, name):
+            delattr(sys, name)
+    shell.forget()
+
+
+def _tidy(cell, outcome):
+    """Cleans up what a cell leaves behind: sources, reference cycles, cached GPU memory."""
+    if outcome == OK:
+        cell.forget_lines(_DEFINES.search)  # nothing else can show its lines any more
+    if not state.autogc:
+        return
+    if outcome != OK or gpu_report.has_caches():
+        gc.collect()
+    with contextlib.suppress(RuntimeError):  # the CUDA context is lost
+        gpu_report.empty_caches()

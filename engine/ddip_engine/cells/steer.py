@@ -1,0 +1,325 @@
+"""Steering: runs a source in the main thread within a running cell, at one step on all ranks.
+
+The daemon (fs/group/steer.h) has the steps agreed on. Tsteer arms the ticks: the main thread does
+not pass the next one before an Nsteer has said at which step the source runs. At that step it
+waits (Nsteered) until all ranks do, and runs the source at Tsteerrun. An Nsteer of step 0
+withdraws it. A wait ends only by the daemon's word, so that no rank goes on while others run the
+source: an interrupt that comes meanwhile is told to the daemon, and raised afterwards.
+
+A watch (fs/group/watch.h) is armed the same way. From its step on, its expression is evaluated at
+each tick, which is passed at an Nwatch. A steer that comes while the main thread waits there may
+run at this tick.
+"""
+
+import errno
+import traceback
+from _thread import allocate_lock  # by name, before a program's gevent puts its own in its place
+
+import _ddip
+from ddip_engine import state
+from ddip_engine.cells import cell as cells
+from ddip_engine.cells import digest, run, saved, spliced, streams
+from ddip_engine.data import frames, gpu, table
+from ddip_engine.state import EngineError
+
+_SENT_S = 5.0  # in which a service thread sends what it has been given
+
+FALSE, TRUE, FAILED = range(3)  # enum watched of wire.h
+
+_steer = None  # the Steer that ticks ask for; None: none
+_watch = None  # the same: a Watch
+_withdrawn = 0  # the highest number that was withdrawn: it may come before its Tsteer is answered
+
+
+class _Awaited:
+    """What the main thread waits for at a tick."""
+
+    def __init__(self, number, source):
+        """Raises SyntaxError."""
+        self.cell = cells.Cell(number, source)
+        if self.cell.argv is not None or self.cell.program:
+            raise SyntaxError("a program can't be run within a cell")
+        self.source = None
+        if not self.cell.saved:
+            cells.remember_source(self.cell.file, self.cell.source)
+            self.source = spliced.Source(self.cell.source, self.cell.file)
+        self.clock = self.step = None  # agreed on; None: not yet
+        self.ended = False
+        self.changed = allocate_lock()  # released when one of these has changed
+        self.changed.acquire()
+
+    def wake(self):
+        if self.changed.locked():
+            self.changed.release()
+
+    def wants_on(self):
+        """The main thread has been interrupted."""
+        _ddip.notify("Nsteered", self.cell.number, state.ANY, 0)
+
+    def end(self):
+        """It is withdrawn, or has run."""
+        global _steer, _watch
+        self.ended = True
+        if _steer is self:
+            _steer = None
+        if _watch is self:
+            _watch = None
+        _arm()
+        self.wake()
+
+    def leave(self):
+        self.end()
+
+
+class _Steer(_Awaited):
+    """A source that is to run within the running cell."""
+
+    def __init__(self, number, source):
+        super().__init__(number, source)
+        self.goes = self.waits = False
+        self.outcome = None  # the fields of Rsteerrun
+        self.done, self.sent = allocate_lock(), allocate_lock()
+        self.done.acquire()
+        self.sent.acquire()
+
+    def wait(self, tick):
+        """Returns when the main thread may go on. Runs the source if this is its step."""
+        function = None
+        while not self.ended:
+            if self.step is not None:
+                if self.clock != state.ANY and (self.clock != tick.clock or tick.count < self.step):
+                    return
+                if not self.waits:
+                    self.waits = True
+                    _ddip.notify("Nsteered", self.cell.number, tick.clock, tick.count)
+                    make = spliced.function if self.source else saved.function
+                    function = make(self.source, spliced.users_frame())
+            if self.goes:
+                self.run(function, tick)
+                return
+            tick.block(self)
+
+    def run(self, function, tick):
+        _ddip.arm(False)
+        figures, earlier = streams.figures, digest.before()
+        ended = run.within(self.cell, function)
+        try:
+            refused = isinstance(ended.error, EngineError)
+            self.outcome = ended.error if refused else self.told(ended, earlier)
+        except Exception as e:  # of ours, or of an object of the user's that misbehaves
+            self.outcome = run.RAISED, b"", run.one_line(e), b"", table.text(False), b"", 0
+        streams.figures += figures
+        self.end()
+        self.done.release()
+        try:
+            self.sent.acquire(timeout=_SENT_S)  # lets go of the GIL, so that the answer is not late
+        except BaseException as e:  # a signal handler of the program's
+            tick.error = tick.error or e
+
+    def told(self, ended, earlier):
+        if ended.error is not None:
+            cells.trim(ended.error, self.cell)
+        told = run.told(self.cell, ended)
+        about = digest.text(earlier, ended.error, run.one_line)
+        ended.error = None  # frames of the traceback refer to it
+        streams.flush()
+        gpu.mark()
+        return *told, table.text(False), about, 0
+
+    def leave(self):
+        self.end()
+        if self.done.locked():
+            self.done.release()
+
+
+class _Watch(_Awaited):
+    """An expression that is evaluated at each step."""
+
+    def __init__(self, number, source):
+        super().__init__(number, source)
+        if self.source is None:
+            raise SyntaxError("want one expression")
+        self.condition = spliced.Condition(self.source)
+        self.passes = False  # the main thread may pass the tick at which it waits
+        self.at = None  # the clock of that tick
+        self.has_worked = False
+
+    def wait(self, tick, within):
+        """Returns when the main thread may go on. within: the running cell."""
+        if self.step is None or not self._counts(tick):
+            while self.step is None and not self.ended:
+                tick.block(self)
+            if self.ended or not self._counts(tick):
+                return
+        what, where, text = self._evaluate(within)
+        if self.ended:
+            return
+        self.passes, self.at = False, tick.clock
+        _ddip.notify("Nwatched", self.cell.number, tick.clock, tick.count, what, where, text)
+        while not self.ended and not self.passes:
+            tick.block(self)
+            if _steer is not None:
+                _steer.wait(tick)
+        self.at = None
+        if _steer is not None:  # it may have been told that this tick is not passed
+            _steer.wait(tick)
+
+    def _counts(self, tick):
+        """Is this a step? Of the clock that is set, else the best so far, from the step on that
+        was agreed on."""
+        worse = any(tick.ticks[: tick.clock]) if state.clock is None else tick.clock != state.clock
+        if self.step is None or worse:
+            return False
+        return self.clock != tick.clock or tick.count >= self.step
+
+    def _evaluate(self, within):
+        """(what it is, where, of what error)."""
+        frame, what, text = spliced.users_frame(), FALSE, ""
+        _ddip.arm(False)
+        try:
+            with within.code():
+                within.raise_held()
+                what = TRUE if self.condition.value(frame) else FALSE
+            self.has_worked = True
+        except Exception as e:
+            what, text = (FALSE, "") if self.has_worked else (FAILED, run.one_line(e))
+        finally:
+            _arm()
+        return what, frames.place(frame) if frame else "", text
+
+
+class _Tick:
+    """One tick of the main thread."""
+
+    def __init__(self, clock):
+        self.clock, self.ticks = clock, _ddip.arm(None)[: state.ANY]
+        self.count = self.ticks[clock]
+        self.error = None  # of a signal handler of the program's, while it waited
+
+    def block(self, awaited):
+        """Waits until something has changed for it."""
+        try:
+            awaited.changed.acquire()
+        except BaseException as e:  # a signal handler of the program's
+            if self.error is not None:
+                raise
+            self.error = e
+            _want_on()
+
+
+def _arm():
+    _ddip.arm(_steer is not None or _watch is not None)
+
+
+def _both():
+    return [each for each in (_steer, _watch) if each is not None]
+
+
+def _want_on():
+    for each in _both():
+        each.wants_on()
+
+
+# ---- messages, in service threads
+
+
+def arm(fd, cell, number, watches, source):
+    """Tsteer."""
+    global _steer, _watch
+    try:
+        awaited = (_Watch if watches else _Steer)(number, source)
+    except SyntaxError as e:
+        lines = "".join(traceback.format_exception_only(type(e), e))
+        raise EngineError(errno.ENOEXEC, run.one_line(e), lines) from None
+    if not state.running or state.cell != cell:
+        return 0, 0, 0, 0, 0
+    if number <= _withdrawn:
+        raise EngineError(errno.ECANCELED, "withdrawn")
+    if watches:
+        _watch = awaited
+    else:
+        _steer = awaited
+    *ticks, us = _ddip.arm(True)
+    watch = _watch
+    if not watches and watch is not None:
+        if (at := watch.at) is not None:  # this tick is not passed
+            ticks[at] -= 1
+        watch.wake()
+    return 1, *ticks, us
+
+
+def _named(number):
+    return next((each for each in _both() if each.cell.number == number), None)
+
+
+def decide(fd, number, clock, step):
+    """Nsteer."""
+    global _withdrawn
+    awaited = _named(number)
+    if not step:
+        _withdrawn = max(_withdrawn, number)
+    if awaited is None:
+        return
+    if step:
+        awaited.clock, awaited.step = clock, step
+        awaited.wake()
+    else:
+        awaited.end()
+
+
+def let_pass(fd, number):
+    """Nwatch."""
+    watch = _watch
+    if watch is not None and watch.cell.number == number:
+        watch.passes = True
+        watch.wake()
+
+
+def run_now(fd, number):
+    """Tsteerrun: the main thread waits at the step."""
+    steer = _steer
+    if steer is None or steer.cell.number != number:
+        raise EngineError(errno.ECANCELED, "the cell does not wait for it any longer")
+    steer.goes = True
+    steer.wake()
+    steer.done.acquire()
+    steer.sent.release()
+    if steer.outcome is None:
+        raise EngineError(errno.EINTR, "the cell was interrupted twice while it waited")
+    if isinstance(steer.outcome, EngineError):
+        raise steer.outcome.with_traceback(None)
+    return steer.outcome
+
+
+# ---- main thread
+
+
+def ticked(clock):
+    """A clock has ticked while it is armed."""
+    cell = run.current()
+    if cell is None or not _both():
+        return
+    tick, held = _Tick(clock), cell.in_code
+    cell.in_code, cell.on_held = False, _want_on
+    try:
+        if (steer := _steer) is not None:
+            steer.wait(tick)
+        if (watch := _watch) is not None:
+            watch.wait(tick, cell)
+    except BaseException:  # interrupted twice, or in the expression
+        for each in _both():
+            each.wants_on()
+            each.leave()
+        raise
+    finally:
+        cell.in_code = held
+        del cell.on_held
+    cell.raise_held()
+    if tick.error is not None:
+        raise tick.error
+
+
+def cell_ended():
+    """The running cell has ended: nothing can run within it."""
+    for each in _both():
+        each.end()

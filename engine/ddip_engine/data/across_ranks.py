@@ -1,0 +1,212 @@
+"""One object over all ranks: a rank's part, the object assembled from all parts, and the split.
+
+The daemon asks each rank for its part (export): a line `KIND ITEMSIZE SHAPE DTYPE` followed by the
+bytes, in C order and native byte order. KIND is tensor, array or object; for an object, the bytes
+are a pickle and DTYPE is the name of its type. The daemon computes with the bytes of arrays and
+tensors (those of objects it concatenates) and sends the result to rank 0, which makes the view from
+it (assemble). What is written to NAME.cat or NAME.gather goes to every rank, which takes its part.
+"""
+
+import ast
+import io
+import numbers
+import os
+import pickle
+import sys
+from errno import EBADMSG, EINVAL, EOPNOTSUPP
+
+from ddip_engine.data import arrays, gpu, pickles
+from ddip_engine.data.view import Export, Incoming, article, export_memory, refusal_of, type_name
+from ddip_engine.state import EngineError
+
+_NAMED = "biufc"  # kinds of NumPy dtypes that their name describes fully
+
+
+def export(name, value):
+    """Returns this rank's part as a view.Export; the bytes are the object's own if possible."""
+    if arrays.is_tensor(value):
+        return _tensor_part(name, value)
+    value = gpu.host(value)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
+        array = numpy.asarray(value)
+        if not array.dtype.hasobject and not isinstance(value, numpy.ma.MaskedArray):
+            return _array_part(array)
+    return _object_part(name, value)
+
+
+def line(kind, itemsize, shape, dtype):
+    """The first line of a part."""
+    return f"{kind} {itemsize} {','.join(map(str, shape)) or '-'} {dtype}\n".encode()
+
+
+def _tensor_part(name, value):
+    if hasattr(value, "full_tensor"):
+        use = f"take {name}.full_tensor() or {name}.to_local() in a cell"
+        raise EngineError(EOPNOTSUPP, f"{name} is a DTensor: {use}")
+    if value.layout is not sys.modules["torch"].strided or value.is_quantized or value.is_meta:
+        raise EngineError(EOPNOTSUPP, f"{name} is no dense tensor: make it one in a cell")
+    plain = gpu.host(gpu.plain(value)).contiguous()
+    dtype = str(plain.dtype).removeprefix("torch.")
+    head = line("tensor", plain.element_size(), plain.shape, dtype)
+    size, keep = plain.numel() * plain.element_size(), (plain.untyped_storage(), plain)
+    return export_memory(head, plain.data_ptr(), size, keep, lambda: bytes(arrays.raw(plain)))
+
+
+def _array_part(array):
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    if not array.flags.c_contiguous:
+        array = array.copy(order="C")
+    head = line("array", array.dtype.itemsize, array.shape, dtype_text(array.dtype))
+    address = array.__array_interface__["data"][0]
+    return export_memory(head, address, array.nbytes, array, array.tobytes)
+
+
+def dtype_text(dtype):
+    """The text for a NumPy dtype in that line."""
+    from numpy import void
+    from numpy.lib import format as npy
+
+    if dtype.kind in _NAMED or (dtype.kind == "V" and dtype.type is not void):
+        return dtype.name
+    return repr(npy.dtype_to_descr(dtype))
+
+
+def _dtype_of(text):
+    import numpy
+    from numpy.lib import format as npy
+
+    quoted = text[0] in "'[("
+    return npy.descr_to_dtype(ast.literal_eval(text)) if quoted else numpy.dtype(text)
+
+
+def _object_part(name, value):
+    """A pickle; only rank 0 reads it."""
+    export = pickles.export_pkl(name, value)
+    head = line("object", 1, (export.size,), type_name(type(value)))
+    return Export(head + export.head, fd=export.fd, size=len(head) + export.size)
+
+
+def assemble(name, asked, fd):
+    """The object made from all parts; asked, from the daemon, is `OP KIND ITEMSIZE SHAPE DTYPE`."""
+    op, kind, _, shape, dtype = asked.split(" ", 4)
+    data = Incoming(fd, os.fstat(fd).st_size).data()
+    if kind == "object":
+        return _of_objects(name, op, data)
+    shape = tuple(map(int, shape.split(","))) if shape != "-" else ()
+    if kind == "tensor":
+        torch = sys.modules["torch"]
+        if not len(data):
+            return torch.empty(shape, dtype=getattr(torch, dtype), device="cpu")
+        flat = torch.frombuffer(data, dtype=torch.uint8)
+        return flat.view(getattr(torch, dtype)).reshape(shape)
+    import numpy
+
+    return numpy.ndarray(shape, _dtype_of(dtype), buffer=data)
+
+
+def alias(exported, value, fd):
+    """The same export, but served from the memfd fd if its bytes are exactly the ones that value
+    maps from there. The caller keeps ownership of fd."""
+    if exported.keep is None or exported.size - len(exported.head) != os.fstat(fd).st_size:
+        return exported
+    address = value.data_ptr() if arrays.is_tensor(value) else value.__array_interface__["data"][0]
+    if exported.address != address:
+        return exported
+    return Export(exported.head, fd=fd, size=exported.size)
+
+
+# ---- numbers, lists and other objects without a buffer
+
+
+def _of_objects(name, op, data):
+    values, file = [], io.BytesIO(data)
+    while file.tell() < len(data):
+        try:
+            values.append(pickle.load(file))
+        except Exception as e:  # raised by the object's class
+            text = f"{name}: rank {len(values)}'s object can't be unpickled on rank 0"
+            raise refusal_of(e, text, EOPNOTSUPP) from None
+    return _OBJECT_OPS[op](name, op, values)
+
+
+def _numbers(name, op, values):
+    for rank, value in enumerate(values):
+        if not isinstance(value, numbers.Number):
+            what = f"{name} is {article(value)} on rank {rank}"
+            use = f"read {name}.gather or {name}.same"
+            raise EngineError(EOPNOTSUPP, f"{what}: {op} is for numbers, arrays and tensors; {use}")
+    return values
+
+
+def _extreme(pick):
+    def choose(name, op, values):
+        if any(isinstance(value, complex) for value in _numbers(name, op, values)):
+            raise EngineError(EOPNOTSUPP, f"{name}: complex numbers have no order")
+        lost = [value for value in values if value != value]  # NaN wins, as in NumPy
+        return lost[0] if lost else pick(values)
+
+    return choose
+
+
+def _sum(name, op, values):
+    return sum(_numbers(name, op, values))
+
+
+def _mean(name, op, values):
+    return sum(_numbers(name, op, values)) / len(values)
+
+
+def _joined(name, op, values):
+    kinds = {type(value) for value in values}
+    if len(kinds) != 1 or not kinds <= {list, tuple}:
+        found = ", ".join(sorted(type_name(kind) for kind in kinds))
+        text = f"{name} is {found}: cat joins arrays, tensors, lists, tuples; read {name}.gather"
+        raise EngineError(EOPNOTSUPP, text)
+    return sum(values, kinds.pop()())
+
+
+_OBJECT_OPS = {
+    "mean": _mean,
+    "sum": _sum,
+    "min": _extreme(min),
+    "max": _extreme(max),
+    "gather": lambda name, op, values: values,
+    "cat": _joined,
+}
+
+
+# ---- writing: each rank takes its part
+
+
+def scatter(name, value, op, old, rank, size):
+    """This rank's part of what was written to name.cat (axis 0 split) or name.gather (item K).
+
+    A part of an array or a tensor is a copy: a view would keep the bytes of all parts alive.
+    """
+    length = _length(name, value, op)
+    if op == "gather":
+        if length != size:
+            raise EngineError(EINVAL, f"{name}.gather: {length} items for {size} ranks")
+        part_of = value[rank]
+    else:
+        each, more = divmod(length, size)
+        begin = rank * each + min(rank, more)
+        part_of = _slice(value, begin, begin + each + (rank < more))
+    if arrays.is_tensor(value):
+        return arrays.like(old, part_of.detach().clone(), name)
+    return part_of.copy() if hasattr(part_of, "__array_interface__") else part_of
+
+
+def _slice(value, begin, end):
+    return value.iloc[begin:end] if hasattr(value, "iloc") else value[begin:end]
+
+
+def _length(name, value, op):
+    """The extent of axis 0."""
+    sequence = isinstance(value, (list, tuple)) or hasattr(value, "shape")
+    framed = hasattr(value, "iloc") and op == "gather"
+    if not sequence or framed or getattr(value, "shape", None) == ():
+        raise EngineError(EBADMSG, f"{name}.{op}: {article(value)} has no parts for the ranks")
+    return len(value)

@@ -1,0 +1,311 @@
+"""The namespace of a rank as bytes, which clone_load.py puts into that of another rank.
+
+The bytes are those of a p5 file. What should be its pickle is the length of a head (u64), the
+head, and then a pickle for each name. Those share one memo, so that what several names share stays
+shared. The bytes of arrays and tensors are the file's buffers. The head is a pickled dict:
+
+    names     (name, length of its pickle, number of `outside` buffers before it, of all buffers)
+    states    names whose pickle is a list of the tensors and optimizers in them, instead of them
+    failures  (name, reason)
+    outside   the indexes of the buffers that the pickles name by NEXT_BUFFER
+    lines     the lines of functions that cells have defined, for tracebacks
+    path, cwd, random   of sys.path, the current directory, the random generators
+"""
+
+import ctypes
+import io
+import linecache
+import marshal
+import os
+import pickle
+import random
+import re
+import sys
+import types
+from errno import EOPNOTSUPP
+
+from ddip_engine import p5, state
+from ddip_engine.data import clone_load, clone_paths, gpu, room
+from ddip_engine.data.arrays import is_tensor
+from ddip_engine.data.view import export_written, one_line, reason
+from ddip_engine.state import Cancelled, EngineError
+
+# What IPython keeps in the namespace: _, __, _i3, _12, _ih …
+_OF_IPYTHON = re.compile(r"__.*__|_+|_i+|_i?\d+|_(ih|oh|dh|exit_code)")
+_TRACK = re.compile(r"[0-9a-f]{32}")
+_FILES = (io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO)
+_SHARDED = ("DTensor", "FSDPModule", "FullyShardedDataParallel")
+
+
+def export(name, value):
+    """The view `clone` of `__main__`: all that can be copied of this rank's namespace."""
+    names = names_in(state.main.__dict__)
+    room.check("the namespace", "p5", names)
+    pickled, pickler, _ = dump(names, _surroundings())
+    buffers = [memoryview(buffer).cast("B") for buffer in pickler.buffers]
+    return export_written(lambda file: p5.write(file.write, pickled, buffers))
+
+
+def dump(left, about, tracks=True):
+    """Pickles what can be of these names, which are taken from the dict if they cannot.
+
+    Returns (what a p5 file has as its pickle, the pickler that keeps the buffers, the head).
+    about: more entries of the head. tracks: a class that is made again is the one which the same
+    bytes, or later ones, have made before; without, bytes are the same for the same class.
+    """
+    failures, states, found = {}, [], clone_paths.find(left)
+    paths = {key: path for key, (path, _) in found.items()}
+    while failed := (pickler := _pickler(paths, tracks)).dump_all(left):
+        for each, why in failed:
+            failures.setdefault(each, why)
+            value = left.pop(each)
+            if each not in states and (parts := _states(each, value)):
+                left[each] = parts
+                states.append(each)
+    head = {
+        "names": pickler.places,
+        "states": states,
+        "failures": list(failures.items()),
+        "outside": pickler.outside,
+        "lines": pickler.lines,
+        "random": _random_states(),
+        **about,
+    }
+    head_bytes = pickle.dumps(head, 5)
+    pickled = len(head_bytes).to_bytes(8, "little") + head_bytes + pickler.file.getvalue()
+    return pickled, pickler, head
+
+
+def _states(name, value):
+    """The tensors, and the optimizers that can be pickled, in what cannot be."""
+    found = [part for _, part in clone_paths.find({name: value}).values() if part is not value]
+    tensors = [part for part in found if is_tensor(part)]
+    others = [part for part in found if not is_tensor(part) and not hasattr(part, "buffers")]
+    lost = {i for i, _ in _failing(dict(enumerate(others)))}
+    return tensors + [part for i, part in enumerate(others) if i not in lost]
+
+
+def names_in(space):
+    """The names of a namespace that are copied: all but those of the engine and of IPython."""
+    own = state.engine_names
+    return {
+        name: value
+        for name, value in space.copy().items()
+        if type(name) is str
+        and not (name in own and own[name] is value)
+        and not _OF_IPYTHON.fullmatch(name)
+    }
+
+
+def _surroundings():
+    """What imports need: the directories of modules, and the current one."""
+    try:
+        cwd = os.getcwd()
+    except OSError:
+        cwd = ""
+    return {"path": list(sys.path), "cwd": cwd}
+
+
+def _random_states():
+    """The states of the generators of random, NumPy and torch, on the CPU and this rank's GPU."""
+    states = {"random": random.getstate()}
+    if (numpy := sys.modules.get("numpy")) is not None:
+        kind, keys, *rest = numpy.random.get_state()
+        states["numpy"] = (kind, keys.tolist(), *rest)
+    if (torch := gpu.torch_module()) is not None:
+        states["torch"] = bytes(torch.get_rng_state().tolist())
+        if gpu.uses_cuda():
+            states["cuda"] = bytes(torch.cuda.get_rng_state(gpu.current_device()).tolist())
+    return states
+
+
+class _Storage:
+    """The bytes of one storage of tensors, which all views of it share. index: of its buffer,
+    counted from the first one of the name that is pickled, so that pickles can be compared."""
+
+    def __init__(self, storage, index):
+        self.fields = index, storage.nbytes(), storage.device.type, _is_own(storage.device)
+
+
+def _is_own(device):
+    """The GPU's number, unless it is the one of this rank: then True."""
+    if device.type != "cuda":
+        return True
+    return True if device.index in (None, gpu.current_device()) else device.index
+
+
+def _bytes_of(storage):
+    """The bytes of a storage as a buffer; a copy if they are on a GPU."""
+    torch = gpu.torch_module()
+    size = storage.nbytes()
+    if not size:
+        return bytearray()
+    flat = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+    flat = gpu.host(flat)
+    return memoryview((ctypes.c_ubyte * size).from_address(flat.data_ptr())), flat
+
+
+def _pickler(paths, tracks=True):
+    """A pickler. paths: of the tensors, modules and optimizers, by their ids."""
+    parent = p5.base()
+
+    class Pickler(parent):
+        """See _Pickling, which has what does not depend on the parent."""
+
+        def __init__(self):
+            self.file, self.buffers, self.kept, self.outside = io.BytesIO(), [], [], []
+            self.places, self.lines, self.storages, self.first = [], {}, {}, 0
+            self.paths = paths
+            super().__init__(self.file, protocol=5, buffer_callback=self.buffer)
+
+        def buffer(self, buffer):
+            self.outside.append(len(self.buffers))
+            self.buffers.append(buffer.raw())
+
+        def dump_all(self, names):
+            """Pickles all values. If one fails, returns [(name, reason)] of those that cannot be
+            pickled; else None."""
+            for name, value in names.items():
+                self.file.seek(0, io.SEEK_END)
+                before, outside = self.file.tell(), len(self.outside)
+                self.first = len(self.buffers)
+                try:
+                    self.dump(value)
+                except (Cancelled, MemoryError):
+                    raise
+                except Exception as e:  # pickling runs methods of arbitrary objects
+                    later = list(names)[list(names).index(name) + 1 :]
+                    failing = _failing({each: names[each] for each in later})
+                    return [(name, _why(name, value, e, self)), *failing]
+                self.places.append((name, self.file.tell() - before, outside, self.first))
+            return None
+
+        def reducer_override(self, value):
+            reduced = _reduce(self, value)
+            if reduced is NotImplemented:
+                inherited = getattr(super(), "reducer_override", None)
+                reduced = inherited(value) if inherited is not None else NotImplemented
+            if not isinstance(value, type) or type(reduced) is not tuple:
+                return reduced
+            make, args, *rest = reduced
+            facts = value.__qualname__, type(value), value.__bases__
+            if not tracks:  # cloudpickle names classes by numbers of its own
+                args = tuple(None if _is_track(each) else each for each in args)
+            own = (rest[3], rest[0]) if len(rest) == 4 else (None, None)
+            return clone_load.class_, (*facts, make, args), own, None, None, clone_load.fill_class
+
+    return Pickler()
+
+
+def _is_track(value):
+    return type(value) is str and _TRACK.fullmatch(value) is not None
+
+
+def _failing(names):
+    """[(name, reason)] of those that cannot be pickled."""
+    found = []
+    for name, value in names.items():
+        alone = _pickler({})
+        try:
+            alone.dump(value)
+        except (Cancelled, MemoryError):
+            raise
+        except Exception as e:
+            found.append((name, _why(name, value, e, alone)))
+    return found
+
+
+def _why(name, value, error, pickler):
+    """The reason why a value cannot be copied, with the part that is at fault."""
+    if isinstance(error, EngineError):
+        return str(error)
+    where, _, error = p5.culprit(value, name, error, lambda part: _reduce(pickler, part))
+    text = reason(error).removeprefix("TypeError: ")
+    return text if where == name else f"{one_line(where)}: {text}"
+
+
+# ---- how objects are reduced
+
+
+def _reduce(pickler, value):
+    """The reduction of what is not pickled as usual, or NotImplemented."""
+    if isinstance(value, types.FunctionType) and value.__globals__ is state.main.__dict__:
+        return _reduce_function(pickler, value)
+    if type(value) is types.CellType:
+        try:
+            content = (value.cell_contents,)
+        except ValueError:  # a variable without a value
+            content = None
+        return types.CellType, (), content, None, None, clone_load.fill_cell
+    if isinstance(value, types.ModuleType):
+        return clone_load.module, (value.__name__,)
+    if isinstance(value, _FILES) and value not in (sys.stdin, sys.stdout, sys.stderr):
+        raise EngineError(EOPNOTSUPP, "an open file")
+    torch = gpu.torch_module()
+    if torch is None or isinstance(value, type):
+        return NotImplemented
+    names = {kind.__name__ for kind in type(value).__mro__}
+    if "ProcessGroup" in names:
+        return _reduce_group(value)
+    if names & {*_SHARDED}:
+        raise EngineError(EOPNOTSUPP, "sharded over the ranks: each rank has a part of its own")
+    if isinstance(value, torch.device):
+        return clone_load.device, (value.type, value.index is not None and _is_own(value))
+    if type(value) in (torch.Tensor, torch.nn.Parameter):
+        return _reduce_tensor(pickler, value)
+    if isinstance(value, _Storage):
+        return clone_load.Storage, value.fields
+    return _reduce_holder(pickler, value) if clone_paths.is_holder(value) else NotImplemented
+
+
+def _reduce_function(pickler, function):
+    """A function whose globals are the namespace: those of the other rank take their place."""
+    code = function.__code__
+    if code.co_filename in linecache.cache and not os.path.exists(code.co_filename):
+        pickler.lines[code.co_filename] = linecache.cache[code.co_filename]
+    rest = {
+        "__defaults__": function.__defaults__,
+        "__kwdefaults__": function.__kwdefaults__,
+        "__annotations__": function.__annotations__,
+        "__dict__": function.__dict__,
+        "__doc__": function.__doc__,
+        "__module__": function.__module__,
+        "__qualname__": function.__qualname__,
+    }
+    made = marshal.dumps(code), function.__name__, function.__closure__
+    return clone_load.function, made, rest, None, None, clone_load.fill_function
+
+
+def _reduce_group(group):
+    if group is clone_load.default_group():
+        return clone_load.default_group, ()
+    raise EngineError(EOPNOTSUPP, "a process group: make it on each rank with new_group()")
+
+
+def _reduce_tensor(pickler, tensor):
+    torch = gpu.torch_module()
+    special = tensor.is_quantized or tensor.is_meta or tensor.is_conj() or tensor.is_neg()
+    if special or tensor.layout is not torch.strided or tensor.is_nested:
+        return NotImplemented
+    storage = tensor.untyped_storage()
+    key = storage.data_ptr(), storage.nbytes()
+    if not key[0] or key not in pickler.storages:
+        pickler.storages[key] = _Storage(storage, len(pickler.buffers) - pickler.first)
+        data = _bytes_of(storage)
+        pickler.kept.append(data)
+        pickler.buffers.append(data[0] if data else data)
+    form = tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
+    leaf = tensor.is_leaf
+    path, wants = pickler.paths.get(id(tensor)), leaf and tensor.requires_grad
+    made = path, type(tensor) is torch.nn.Parameter, pickler.storages[key], form, wants
+    rest = tensor.grad if leaf else None, wants, tensor.__dict__ or None
+    return clone_load.tensor, made, rest, None, None, clone_load.fill_tensor
+
+
+def _reduce_holder(pickler, value):
+    """A module or an optimizer that is pickled as objects are: a class and a state."""
+    make, args, *rest = value.__reduce_ex__(5)
+    if not rest or rest[0] is None or (rest[1:] and any(part is not None for part in rest[1:])):
+        return NotImplemented
+    made = pickler.paths.get(id(value)), type(value), make, args
+    return clone_load.holder, made, rest[0], None, None, clone_load.fill_holder

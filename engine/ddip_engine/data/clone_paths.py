@@ -1,0 +1,57 @@
+"""Finds the tensors, modules and optimizers of a namespace, by paths."""
+
+import types
+
+from ddip_engine.data import gpu
+from ddip_engine.data.arrays import is_tensor
+
+
+def find(space):
+    """Maps the ids of the tensors, modules and optimizers in a namespace to (path, object). Paths
+    are alike on all ranks: `model.0.weight`."""
+    found, seen = {}, set()
+    waiting = list(sorted(space.items(), reverse=True))
+    while waiting:
+        path, value = waiting.pop()
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if is_tensor(value) or is_holder(value):
+            found[id(value)] = path, value
+        try:
+            parts = _parts(value)
+        except Exception:  # code of a module's class
+            continue
+        waiting += [(f"{path}.{name}", part) for name, part in reversed(parts)]
+    return found
+
+
+def is_holder(value):
+    """True for a module or an optimizer."""
+    torch = gpu.torch_module()
+    return torch is not None and isinstance(value, (torch.nn.Module, torch.optim.Optimizer))
+
+
+def _parts(value):
+    """(name, object) of what may hold tensors, modules and optimizers."""
+    kind = type(value)
+    if kind in (list, tuple):
+        return list(enumerate(value)) if any(map(_may_hold, value)) else []
+    if kind is dict:
+        return [(repr(key), part) for key, part in list(value.items()) if _may_hold(part)]
+    if is_tensor(value) or isinstance(value, (type, types.ModuleType, types.FunctionType)):
+        return []
+    torch = gpu.torch_module()
+    if torch is not None and isinstance(value, torch.nn.Module):
+        own = [*value.named_parameters(recurse=False), *value.named_buffers(recurse=False)]
+        return own + list(value.named_children())
+    if torch is not None and isinstance(value, torch.optim.Optimizer):
+        params = [p for group in value.param_groups for p in group["params"]]
+        states = [value.state.get(p) for p in params]
+        return [*enumerate(params), *((f"state.{i}", each) for i, each in enumerate(states))]
+    own = getattr(value, "__dict__", None)
+    return [pair for pair in list(own.items()) if _may_hold(pair[1])] if type(own) is dict else []
+
+
+def _may_hold(value):
+    return is_tensor(value) or type(value) in (list, tuple, dict) or hasattr(value, "__dict__")

@@ -1,0 +1,46 @@
+"""A rank's part of an object over all ranks, if it stays on its GPU, where NCCL combines it with
+the parts of the others (rank_combine.c). What NCCL cannot combine goes through across_ranks.py.
+"""
+
+import _ddip
+from ddip_engine import state
+from ddip_engine.data import across_ranks, arrays, gpu
+from ddip_engine.data.view import Export
+from ddip_engine.groups import dist
+
+# Smaller parts are combined on the host: each read creates a communicator, which takes some tenths
+# of a second, about as long as the host takes for parts of this size.
+_NCCL_BYTES = 64 << 20
+_FOR_NCCL = "gpu "  # before an OP, see Tget in wire.h
+
+
+def exporter(op):
+    """across_ranks.export() for an OP, except that with `gpu ` before it what NCCL can combine
+    stays on the GPU."""
+    if not op.startswith(_FOR_NCCL):
+        return across_ranks.export
+    op = op.removeprefix(_FOR_NCCL)
+
+    def export_or_leave(name, value):
+        return _left_on_gpu(op, value) or across_ranks.export(name, value)
+
+    return export_or_leave
+
+
+def _left_on_gpu(op, value):
+    """The part, or None if it must be brought to the host. A running cell may be in a collective,
+    and two collectives can block each other on the GPU."""
+    if state.size == 1 or state.running or not dist.uses_nccl():
+        return None
+    memory = gpu.live(value)
+    if memory is None or memory.nbytes < _NCCL_BYTES or memory.order() != "C":
+        return None
+    if arrays.is_tensor(value):
+        kind, dtype = "tensor", str(memory.dtype).removeprefix("torch.")
+    else:
+        kind, dtype = "array", across_ranks.dtype_text(memory.dtype)
+    if not memory.dtype_is_native() or not _ddip.nccl_combines(op, dtype) or not gpu.has_nccl():
+        return None
+    head = across_ranks.line(kind, memory.itemsize, memory.shape, dtype)
+    place = {"keep": memory.owner, "address": memory.address, "device": memory.device}
+    return Export(head, size=len(head) + memory.nbytes, **place)
