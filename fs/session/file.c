@@ -217,7 +217,7 @@ file_open(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
 	}
 	/* the watchdog opens even read-only files for writing, to cause a CLOSE_WRITE event */
 	if (request_by_watchdog(fr))
-		fi->flags = (fi->flags & ~O_ACCMODE) | O_RDONLY;
+		fi->flags = O_RDONLY | O_PATH;
 	c = request_new(fr, answer_open);
 	c->fi = *fi;
 	/* it gets what is there now, like a program that copies a tree */

@@ -123,7 +123,7 @@ enum { WRITERS_MAX = 8 }; /* threads remembered per open file */
 
 struct file {
 	struct node *node;
-	int flags;    /* as for open(2) */
+	int flags; /* as for open(2); O_PATH: nothing is read or written, nothing is made for it */
 	pid_t opener; /* TGID of the process that may write; 0: read-only */
 	uid_t opener_uid;
 	struct stderr_of *err;	    /* of the last of the writers below; NULL: not known */

@@ -34,6 +34,19 @@ seen MODIFY
 watching close_write "$G"
 cell 'pass'
 seen 'CLOSE_WRITE.* status'
+# what causes the events asks no rank for what a reader would be shown, such as the steps of a running cell
+cell 'import time; print("on", flush=True); time.sleep(1000)' "$G/rank0/cell" 2>/dev/null &
+until_true grep -qs on "$G/rank0/stdout"
+exec 5<"$M/trace"
+watching close_write "$G"
+cell 'pass' "$G/rank1/cell"
+seen 'CLOSE_WRITE.* status'
+cat "$G/status" "$G/cells/no-such" >/dev/null 2>&1
+guarded sed '/ fuse lookup .*no-such/q' <&5 >"$T/trace"
+exec 5<&-
+is 'only a reader of status asks' "$(grep -c ' wire > Tsteps ' "$T/trace")" 1
+echo interrupt >"$G/ctl"
+wait $!
 watching modify "$G/status"
 cell 'pass'
 seen MODIFY
