@@ -17,12 +17,12 @@ _HOMES = {
     "Preempted": "errors",
     "Group": "groups",
     "group": "groups",
-    "Out": "results",
-    "ranch": "workers",
-    "import_star": "imports",
-    "global_imports": "imports",
-    "TorchDDPCtx": "torchddp",
-    "in_torchddp": "torchddp",
+    "Out": "shown.results",
+    "ranch": "jobs.workers",
+    "import_star": "jobs.imports",
+    "global_imports": "jobs.imports",
+    "TorchDDPCtx": "jobs.torchddp",
+    "in_torchddp": "jobs.torchddp",
 }
 
 __all__ = [*_HOMES, "load_ipython_extension", "unload_ipython_extension"]
@@ -45,13 +45,13 @@ def __dir__():
 
 def load_ipython_extension(shell):
     """Adds the magics, completion and inspection to this shell; idempotent."""
-    from ddip.magics import load
+    from ddip.notebook.magics import load
 
     load(shell)
 
 
 def unload_ipython_extension(shell):
     """Removes them again. The group keeps running."""
-    from ddip.magics import unload
+    from ddip.notebook.magics import unload
 
     unload(shell)

@@ -9,8 +9,8 @@ import os
 import sys
 import time
 
-from ddip import files, where
 from ddip.errors import DipError, GroupGone
+from ddip.mounts import files, where
 
 _STARTED = ("idle", "busy", "recovering")
 
@@ -58,7 +58,7 @@ def group(name=None, mount=None):
 
 def _attachment():
     """The Attachment of the running shell; None if it does not have the magics."""
-    loaded = sys.modules.get("ddip.magics")  # not on a rank, nor in a program
+    loaded = sys.modules.get("ddip.notebook.magics")  # not on a rank, nor in a program
     shell = sys.modules["IPython"].get_ipython() if loaded else None
     return None if shell is None else loaded.attachment(shell)
 
@@ -274,7 +274,7 @@ class Group:
         several do. A result that is not a Python literal becomes an object that displays as it
         did in the cell. Raises RemoteError.
         """
-        from ddip.run import run
+        from ddip.cells.run import run
 
         get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)
         return run(get_ipython(), self, source, _words(see), quiet, _words(ranks))
@@ -294,26 +294,26 @@ class Group:
         return {name: self[name, rank] for name in names}
 
     def __getitem__(self, key):
-        from ddip.objects import pull
+        from ddip.cells.objects import pull
 
         name, rank = key if isinstance(key, tuple) else (key, 0)
         return pull(self, name, rank)
 
     def __setitem__(self, key, value):
-        from ddip.objects import push
+        from ddip.cells.objects import push
 
         name, rank = key if isinstance(key, tuple) else (key, None)
         push(self, name, value, rank)
 
     def scatter(self, name, value):
         """Splits an array, a tensor or a list along its first axis; each rank gets its part."""
-        from ddip.objects import push
+        from ddip.cells.objects import push
 
         push(self, name, value, op="cat")
 
     def gather(self, name):
         """Joins the parts of all ranks, as the inverse of scatter()."""
-        from ddip.objects import pull
+        from ddip.cells.objects import pull
 
         return pull(self, name, None, op="cat")
 

@@ -10,9 +10,9 @@ import os
 from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
 
-from ddip import magics
-from ddip.debugger import RanksDebugger
 from ddip.errors import DipError
+from ddip.notebook import magics
+from ddip.notebook.debugger import RanksDebugger
 
 
 class RanksKernel(IPythonKernel):

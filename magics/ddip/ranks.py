@@ -52,3 +52,10 @@ def spell(ranks):
 def name(ranks):
     """`rank 1`, or `ranks 0,2-3`."""
     return f"rank{'s' * (len(ranks) > 1)} {spell(ranks)}"
+
+
+def freed(ranks, place):
+    """Where ranks were that were freed after the failure of another. place: of their messages."""
+    verb = "was" if len(ranks) == 1 else "were"
+    where = f"in {place}" if "()" in place else f"at {place}"
+    return f"{name(ranks)} {verb} {where}, and {verb} freed"

@@ -6,7 +6,7 @@ import select
 import signal
 import time
 
-from ddip import files, p9_file
+from ddip.mounts import files, p9_file
 from echo import LOOK_MS, Echo, is_foreground
 from output import print_end
 from stdin import FULL_S, write_some

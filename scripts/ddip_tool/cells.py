@@ -8,11 +8,11 @@ import re
 import shutil
 import sys
 
-from ddip import cell as cells
-from ddip import files
-from ddip.elapsed import Elapsed
+from ddip.cells import cell as cells
 from ddip.errors import DipError
+from ddip.mounts import files
 from ddip.ranks import parse
+from ddip.shown.elapsed import Elapsed
 from lines import Lines
 from stdin import Stdin
 from tool import (

@@ -8,10 +8,10 @@ import select
 import time
 
 from cells import VALUED
-from ddip import cell as cells
-from ddip import files, mount, where
 from ddip import ranks as rank_lists
+from ddip.cells import cell as cells
 from ddip.errors import DipError
+from ddip.mounts import files, mount, where
 from tool import HINT, NOTHING, OK, REFUSED, TIMEOUT, Failure, Options, failure_of, put_out, say
 
 _END_MS = 10000  # for a rank to exit after its daemon

@@ -4,8 +4,8 @@ import ast
 import json
 import re
 
-from ddip import files
 from ddip.errors import DipError
+from ddip.mounts import files
 from tool import OK, USAGE, Failure, Options, put_out
 
 _SOURCE = 60  # characters of a cell's source that are shown

@@ -8,8 +8,9 @@ import signal
 import tempfile
 import time
 
-from ddip import cell, mount, where
+from ddip.cells import cell
 from ddip.errors import DipError
+from ddip.mounts import mount, where
 from tool import ENDING, USAGE, Failure, say
 
 _SLURM = "slurm"

@@ -11,9 +11,9 @@ import os
 import sys
 
 import control
-from ddip import cell as cells
-from ddip import files
+from ddip.cells import cell as cells
 from ddip.errors import DipError
+from ddip.mounts import files
 from tool import OK, REFUSED, Failure, Options
 
 _MISSING = (

@@ -4,7 +4,7 @@ import contextlib
 import os
 import stat
 
-from ddip import files
+from ddip.mounts import files
 from tool import NOTHING, OK, REFUSED, USAGE, Failure, Options, number_of, put_out
 
 _PIECE = 1 << 20

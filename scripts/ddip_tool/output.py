@@ -4,7 +4,7 @@ import io
 import json
 import re
 
-from ddip import files
+from ddip.mounts import files
 from tool import NOTHING, OK, Failure, Options, number_of, put_out
 
 _PIECE = 64 << 10

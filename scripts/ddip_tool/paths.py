@@ -4,7 +4,7 @@ import errno
 import os
 import stat
 
-from ddip import files
+from ddip.mounts import files
 from tool import OK, USAGE, Failure, Options, put_out
 
 _PIECE = 1 << 20

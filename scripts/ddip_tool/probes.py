@@ -20,8 +20,9 @@ import subprocess
 from typing import NamedTuple
 
 import ddip
-from ddip import files, interface, known_bad, mount, where
+from ddip import interface, known_bad
 from ddip.errors import DipError
+from ddip.mounts import files, mount, where
 
 OK, WARN, BAD, NONE = "ok", "warn", "bad", "-"  # as they are printed; NONE: not there, not needed
 _OLDEST_KERNEL, _OLDEST_PYTHON = (5, 3), (3, 10)

@@ -10,8 +10,8 @@ import hosts
 import torchrun
 from cells import FLAGS, VALUED, Choice, run_cell
 from control import start_ranks
-from ddip import files
 from ddip.errors import DipError
+from ddip.mounts import files
 from stdin import Stdin
 from tool import DIED, NOTHING, RAISED, REFUSED, USAGE, Failure, Options, say
 

@@ -9,8 +9,8 @@ import string
 import sys
 
 from cells import FLAGS, VALUED, Choice, run_cell
-from ddip import complete
 from ddip.errors import DipError
+from ddip.notebook import complete
 from tool import OK, REFUSED, Failure, Options, bytes_of, complain, put_out, say
 
 _HISTORY_LINES = 5000

@@ -1,6 +1,6 @@
 """ddip status."""
 
-from ddip import files
+from ddip.mounts import files
 from tool import OK, put_out
 
 

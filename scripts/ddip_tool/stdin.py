@@ -13,7 +13,7 @@ import stat
 import threading
 import time
 
-from ddip import files
+from ddip.mounts import files
 from echo import LOOK_MS, Echo, is_foreground
 from tool import say
 

@@ -7,9 +7,9 @@ import os
 import signal
 import time
 
-from ddip import files, where
 from ddip.errors import DipError
 from ddip.groups import Group
+from ddip.mounts import files, where
 
 OK, RAISED, USAGE, NOTHING, REFUSED, DROPPED, DIED = range(7)
 TIMEOUT = 124

@@ -6,9 +6,9 @@ import os
 import re
 import time
 
-from ddip import files
 from ddip.errors import DipError
-from ddip.overview import ALARM, CHOSEN, DIM, HEAD, PLAIN, TITLE, Overview
+from ddip.mounts import files
+from ddip.shown.overview import ALARM, CHOSEN, DIM, HEAD, PLAIN, TITLE, Overview
 from tool import NOTHING, OK, USAGE, Failure, Options, put_out, say
 
 _KEYS = "↑↓ choose a rank   i interrupt   s stack   q quit"

@@ -2,7 +2,7 @@
 
 import shlex
 
-from ddip import cell as cells
+from ddip.cells import cell as cells
 from tool import OK, Options, complain, put_out, say, status_of
 
 

@@ -113,7 +113,7 @@ mount_plain
 is 'at an odd path' "$(value '6 * 7')" 42
 is 'the magics find it' "$(PYTHONPATH=$ROOT/magics "$PLAIN_PYTHON" -c '
 import sys
-from ddip import where
+from ddip.mounts import where
 print(sys.argv[1] in where.mounts())' "$M" 2>&1)" True
 kill -KILL "$(daemon_pid)"
 # shellcheck disable=SC2046 # a list

@@ -109,14 +109,16 @@ like '... and goes on' "$(await 4 'got later')" 'got later'
 DDIP_MOUNT=$L guarded "$BUILD/ddip" wait "$number" &
 waits=$!
 is 'who asks whether it has ended is told so' "$(PYTHONPATH=$ROOT/magics "$PLAIN_PYTHON" -c "
-from ddip import cell, groups
+from ddip import groups
+from ddip.cells import cell
 print(cell.Cell(groups.Group('$G'), $number).has_ended(200))")" False
 echo interrupt >"$G/ctl"
 tells 'an interrupt reaches it' "$G/cells/$number/wait" 'state interrupted'
 wait "$waits"
 is 'ddip wait waited, and tells of it' $? 130
 is 'who asks for its end is told' "$(PYTHONPATH=$ROOT/magics "$PLAIN_PYTHON" -c "
-from ddip import cell, groups
+from ddip import groups
+from ddip.cells import cell
 print(cell.Cell(groups.Group('$G'), $number).has_ended())")" True
 kill "$tail" "$follows"
 exec 3<&- 4<&-

@@ -45,7 +45,7 @@ sys.path.insert(
     0, _first(os.path.join(ROOT, "libexec", "ddipfs", "ddip_tool"), os.path.join(ROOT, "magics"))
 )
 
-from ddip import files  # noqa: E402 - it lies there
+from ddip.mounts import files  # noqa: E402 - it lies there
 
 
 class Late(BaseException):

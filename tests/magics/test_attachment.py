@@ -15,7 +15,7 @@ notebook.need("torch", "IPython", "ipykernel", "nbclient")
 # The tests that run at the same time mount, too.
 ONLY_HERE = """
 import os
-from ddip import where
+from ddip.mounts import where
 os.environ.pop('DDIP_MOUNT')
 del os.environ['DDIP_GROUP']
 plain = where.mounts
@@ -110,7 +110,7 @@ def test_left_group():
         assert said.endswith("idle, 2 CPU ranks; keeps 2 variables, -r starts anew\n"), said
         with nb.other() as again:
             again.ok(
-                "%load_ext ddip\nfrom ddip import attachment\nimport time\n"
+                "%load_ext ddip\nfrom ddip.notebook import attachment\nimport time\n"
                 "class Later:\n    time = staticmethod(lambda: time.time() + 3 * 3600)\n"
                 "attachment.time = Later"
             )

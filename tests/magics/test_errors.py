@@ -50,7 +50,10 @@ def test_errors():
         assert len(shown.data()) == 3, "a new rank took its place"
         told = shown.text("stderr")
         assert "ddip: rank 1 is new since cell" in told and "has none of its" in told, told
-        nb.ok("import ddip.files\nddip.files.write(f'{ddip.group().path}/ctl', b'stop\\n')")
+        nb.ok(
+            "import ddip\nfrom ddip.mounts import files\n"
+            "files.write(f'{ddip.group().path}/ctl', b'stop\\n')"
+        )
         value = nb.run("%%dip\nrank").error[1]
         assert value.endswith("the group is stopped (%makedip starts it)"), value
         nb.ok("%makedip")
@@ -186,7 +189,7 @@ def test_interrupt():
 def _while_it_is_submitted(nb):
     """An interrupt before the cell has a number still reaches the cell."""
     nb.ok(
-        "import os, signal\nfrom ddip import cell\nplain = cell.submitted\n"
+        "import os, signal\nfrom ddip.cells import cell\nplain = cell.submitted\n"
         "def submitted(*args):\n    os.kill(os.getpid(), signal.SIGINT)\n    return plain(*args)\n"
         "cell.submitted = submitted"
     )
@@ -303,7 +306,7 @@ def test_answers_that_nobody_takes():
     """The end of the rank that asks is no error of the answer; any text is an answer."""
     with notebook.notebook("%load_ext ddip", "%makedip -n 2") as nb:
         patch = (
-            "from ddip import prompts, files\n"
+            "from ddip.cells import prompts\nfrom ddip.mounts import files\n"
             "def write(path, data, kept=files.write):\n"
             "    files.write = kept\n"
             "    with open(group + '/rank1/ctl', 'w') as ctl: ctl.write('kill\\n')\n"
@@ -314,7 +317,7 @@ def test_answers_that_nobody_takes():
         outcome, _ = nb.talk("%%dip -S all\nif rank: input('name: ')", "Ada")
         assert outcome.error[0] == "RemoteError", outcome.error
         nb.ok("%makedip -r")
-        nb.ok("from ddip import prompts; prompts.input = lambda prompt: '\\ud800'")
+        nb.ok("from ddip.cells import prompts; prompts.input = lambda prompt: '\\ud800'")
         assert nb.ok("%%dip\nlen(input('name: ')) > 0").data()[0].endswith("True")
 
 
@@ -341,7 +344,7 @@ def test_within_a_rank():
     with notebook.notebook("%load_ext ddip", "%makedip -n 2") as nb:
         code = (
             f"%%dip -S all\nimport sys\nsys.path.insert(0, {notebook.MAGICS!r})\n"
-            "from ddip import errors, run\nfrom ddip.groups import Group\n"
+            "from ddip import errors\nfrom ddip.cells import run\nfrom ddip.groups import Group\n"
             f"try:\n    run.run(get_ipython(), Group({nb.group!r}), 'left = 1')\n"
             "except errors.DipError as e:\n    print(e)"
         )

@@ -25,7 +25,7 @@ exec {build}/ddipfs "$@"
 
 START = """
 import sys
-from ddip import mount
+from ddip.mounts import mount
 print(*mount.start(sys.argv[1]))
 """
 
@@ -109,7 +109,7 @@ def end(place):
 # Prints the daemon's place, and waits for a line.
 THREADS = """
 import os, sys, threading, ddip
-from ddip import mount
+from ddip.mounts import mount
 
 def thread(act):
     made = threading.Thread(target=act)
@@ -154,7 +154,7 @@ def test_threads():
 
 def _run_threads(folder, source, clean, status):
     # other tests' mounts, which it would find, come and go
-    own = "from ddip import where\nwhere.mounts = lambda: {}\n"
+    own = "from ddip.mounts import where\nwhere.mounts = lambda: {}\n"
     with open(f"{folder}/program.py", "w", encoding="utf-8") as file:
         file.write(own + source)
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -183,7 +183,7 @@ def test_language():
             file.write(UMOUNT.format(folder=folder))
         os.chmod(f"{folder}/umount", 0o700)
         german = {"PATH": folder, "PYTHONPATH": notebook.MAGICS, "LC_ALL": "de_DE.UTF-8"}
-        code = f"from ddip import mount; mount.stop({folder!r})"
+        code = f"from ddip.mounts import mount; mount.stop({folder!r})"
         subprocess.run([sys.executable, "-c", code], env=german, check=True)
 
 
@@ -200,7 +200,8 @@ def test_commas():
         python = python_in(f"{folder}/a, b\\,c")
         for path in (mount, f"{folder}/sock.sock"):
             subprocess.run([python, "-c", START, path], env=environment(), check=True)
-            code = "import sys; from ddip import groups, where; place = where.locate(sys.argv[1])"
+            code = "import sys; from ddip import groups; from ddip.mounts import where"
+            code += "; place = where.locate(sys.argv[1])"
             code += "; print(groups.Group(f'{place}/group').read('ctl'))"
             command = [sys.executable, "-c", code, path]
             options = {"env": environment(), "check": True, "capture_output": True}
@@ -211,7 +212,9 @@ def test_commas():
 
 TELL = """
 import os, sys
-from ddip import attachment, groups, mount
+from ddip import groups
+from ddip.mounts import mount
+from ddip.notebook import attachment
 place, _ = mount.start(sys.argv[1])
 holder = attachment.Attachment()
 holder.group = groups.Group(place + "/group")

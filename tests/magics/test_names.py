@@ -41,7 +41,7 @@ def options_of_dip(nb):
 
 def shutdown_is_noticed(nb):
     looks = "with shutdown.noticed(get_ipython()) as leaves: print(leaves is not None)"
-    return nb.ok(f"#dip_locally\nfrom ddip import shutdown\n{looks}").text() == "True\n"
+    return nb.ok(f"#dip_locally\nfrom ddip.cells import shutdown\n{looks}").text() == "True\n"
 
 
 SCENES = {

@@ -160,7 +160,7 @@ def test_annotations():
 def test_interrupted_push():
     """A push interrupted within its bytes reports that, and leaves the variable unchanged."""
     with notebook.notebook("%load_ext ddip", "%makedip") as nb:
-        nb.ok("a = 1\n%dipush a\nfrom ddip import files\nwhole = files.write_all")
+        nb.ok("a = 1\n%dipush a\nfrom ddip.mounts import files\nwhole = files.write_all")
         nb.ok(
             "a = 2\ndef stop(file, data):\n    whole(file, data)\n    raise KeyboardInterrupt\n"
             "files.write_all = stop"
@@ -200,7 +200,7 @@ def test_forked():
 
 def test_completion():
     # a user waits a second; on a busy machine completion takes longer
-    patient = f"from ddip import complete\ncomplete._PATIENCE_S = {notebook.HANG_LIMIT_S}"
+    patient = f"from ddip.notebook import complete\ncomplete._PATIENCE_S = {notebook.HANG_LIMIT_S}"
     with notebook.notebook("%load_ext ddip", "%makedip", patient) as nb:
         nb.ok("%%dip\nclass Thing:\n    'of the ranks'\n    shiny = 1\nremote_thing = Thing()")
 
@@ -249,7 +249,7 @@ def test_completion_without_a_group():
     """Where a cell would fail because there are several mounts, the notebook's own names remain."""
     with notebook.notebook("%load_ext ddip") as nb:
         nb.ok(
-            "import os\nfrom ddip import where\nos.environ.pop('DDIP_MOUNT', None)\n"
+            "import os\nfrom ddip.mounts import where\nos.environ.pop('DDIP_MOUNT', None)\n"
             "where.mounts = lambda: {'/a': 'a', '/b': 'b'}\nwhere.is_mounted = lambda path: True"
         )
         assert "several mounts" in nb.run("%%dip\n1").error[1]
@@ -308,7 +308,7 @@ def test_rank_lists():
 def test_lines():
     """The line of %dip: options, then the code."""
     sys.path.insert(0, notebook.MAGICS)
-    from ddip import magics, options
+    from ddip.notebook import magics, options
 
     parser = magics.DdipMagics.dip.parser
     for line, want in {

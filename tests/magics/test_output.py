@@ -92,7 +92,7 @@ def test_many_drawings():
     flood = "import sys\nfor i in range(20_000): sys.stdout.write(f'\\r{i} ' + 'x' * 50)"
     with notebook.notebook("%load_ext ddip", "%makedip") as nb:
         nb.ok(
-            "import time\nfrom ddip import sink\nplain, calls = sink.Sink.display, []\n"
+            "import time\nfrom ddip.shown import sink\nplain, calls = sink.Sink.display, []\n"
             "def display(*args, **kwargs):\n    calls.append(args)\n    plain(*args, **kwargs)\n"
             "sink.Sink.display, begun = display, time.monotonic()"
         )

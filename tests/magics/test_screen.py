@@ -8,7 +8,7 @@ import sys
 import notebook
 
 sys.path.insert(0, notebook.MAGICS)
-from ddip import labels, region, screen
+from ddip.shown import labels, region, screen
 
 
 def _written(*texts):

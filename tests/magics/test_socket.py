@@ -15,7 +15,7 @@ import test_objects
 def test_interrupted():
     """Ctrl-C after part of a reply was read is a KeyboardInterrupt, whatever that part is."""
     sys.path.insert(0, notebook.MAGICS)
-    from ddip import p9
+    from ddip.mounts import p9
 
     path = f"{notebook.shared_mount()}.sock"
     interrupted = 0
@@ -42,7 +42,7 @@ def test_interrupted():
 def test_interrupted_write():
     """Ctrl-C within a message ends the write at once; what was written has no effect."""
     sys.path.insert(0, notebook.MAGICS)
-    from ddip import files, p9
+    from ddip.mounts import files, p9
 
     root = f"{notebook.shared_mount()}.sock"
     assert files.learn(root)

@@ -84,7 +84,7 @@ def test_live():
 def test_without_widgets():
     """Where there are no widgets, the same cell shows prefixes; so does -q."""
     with notebook.notebook(*LOAD) as nb:
-        nb.ok("import ddip.tabs\nddip.tabs.available = lambda shell: False")
+        nb.ok("import ddip.shown.tabs\nddip.shown.tabs.available = lambda shell: False")
         for options in ("-S tabs", "-q -S tabs"):
             text = nb.ok(f"%%dip {options}\nprint('of', rank)").text()
             assert sorted(text.splitlines()) == ["[0] of 0", "[1] of 1"], text

@@ -17,7 +17,7 @@ def test_widgets():
         shown = nb.finish((client, cell))
         assert len(shown.data(view)) == 2, shown.outputs
         state = nb.ok(
-            "from ddip import comms\nlen(comms._ends)",
+            "from ddip.cells import comms\nlen(comms._ends)",
         ).data()
         assert int(state[0]) > 6, "two bars of three widgets, each with its layout and style"
 

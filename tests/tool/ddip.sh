@@ -72,7 +72,7 @@ imports=$(PYTHONDONTWRITEBYTECODE=1 "$PLAIN_PYTHON" -I -S -X importtime "$BUILD/
 	sed -n 's/^import time:.*| *//p')
 like 'status is shown' "$(cat "$T/out")" 'state idle'
 is 'of ours' "$(grep -E '^(ddip|tool|status|control|cells|paths)' <<<"$imports" | grep -v 'engine\|interrupts' | sort | xargs)" \
-	'ddip ddip.errors ddip.files ddip.groups ddip.opened ddip.p9 ddip.p9_file ddip.where status tool'
+	'ddip ddip.errors ddip.groups ddip.mounts ddip.mounts.files ddip.mounts.opened ddip.mounts.p9 ddip.mounts.p9_file ddip.mounts.where status tool'
 is 'of what takes long' "$(grep -xE 're|json|socket|subprocess|shutil|tempfile|threading|glob|argparse|site' <<<"$imports")" ''
 
 # cells
@@ -294,7 +294,7 @@ is 'but not after SIGTERM' "$(state)" interrupted
 # the signal arrives while the main thread waits but interrupts no system call, as if it had arrived just before
 PYTHONPATH=$ROOT/magics "$PLAIN_PYTHON" - "$PLACE/group" <<'END' || bad 'an interrupt that ends no system call'
 import os, signal, sys, threading
-from ddip import cell as cells
+from ddip.cells import cell as cells
 from ddip.groups import Group
 
 group = Group(sys.argv[1])

@@ -60,12 +60,13 @@ fails "$BUILD/ddip" help nonsense
 
 # ARCHITECTURE.md names every module, and every folder of sources; README and it name what is there
 modules=$(sed -n '/^## All modules/,$p' ARCHITECTURE.md)
-for file in include/*.c fs/*.c fs/*/*.[ch] engine/*.c engine/agent/*.c engine/ddip_engine/{,*/}[a-z]*.py; do
+for file in include/*.c fs/*.c fs/*/*.[ch] engine/*.c engine/agent/*.c {engine/ddip_engine,magics/ddip}/{,*/}[a-z]*.py; do
 	name=$(basename "${file%.*}")
 	has "ARCHITECTURE.md" "$name" "$modules"
 done
 rooms=$(sed -n '/^## Rooms/,/^## Five/p' ARCHITECTURE.md)
-for folder in include/ fs/*/ engine/*/ engine/ddip_engine/{data,groups,cells}/ magics/ddip/ scripts/ddip_tool/; do
+for folder in include/ fs/*/ engine/*/ engine/ddip_engine/{data,groups,cells}/ scripts/ddip_tool/ \
+	magics/ddip/{,apps/,cells/,jobs/,mounts/,notebook/,shown/}; do
 	has 'ARCHITECTURE.md' "$folder" "$rooms"
 done
 for place in $(grep -oh '`\(fs\|engine\|include\|magics\|scripts\|tests\)/[a-zA-Z0-9_/.:-]*`' ./*.md | tr -d '`'); do

@@ -108,7 +108,7 @@ ok env PATH=/usr/bin:/bin "$T/site/bin/ddip" mount -o size=1,backend=none "$M"
 is '--target' "$("$T/site/bin/ddip" -m "$M" exec '6 * 7')" 42
 ok "$T/site/bin/ddip" umount "$M"
 is '--target: notebooks find the program' "$(PATH=/nowhere PYTHONPATH=$T/site "$T/v/bin/python" -c '
-from ddip import mount
+from ddip.mounts import mount
 print(mount.program())')" "$T/site/bin/ddipfs"
 
 # ---- editable: a tree in a folder with a blank
@@ -119,9 +119,9 @@ cp -a "$ROOT"/{pyproject.toml,README.md,LICENSE,CHANGELOG.md,Makefile,fs,engine,
 cp -a "$BUILD"/{obj,so,engine_py.*,version,ddip*} "$tree/build"
 "$T/v/bin/pip" install --quiet --no-deps -e "$tree" >"$T/out" 2>&1 || bad "pip install -e: $(tail -n 5 "$T/out")"
 works 'editable' "$tree/magics"
-echo 'changed = 1' >>"$tree/magics/ddip/labels.py"
+echo 'changed = 1' >>"$tree/magics/ddip/shown/labels.py"
 printf '%s\n' 'import sys' 'sys.exit("changed")' >"$tree/scripts/ddip_tool/__main__.py"
-is 'changes of the package are seen at once' "$(cd / && "$T/v/bin/python" -c 'import ddip.labels; print(ddip.labels.changed)')" 1
+is 'changes of the package are seen at once' "$(cd / && "$T/v/bin/python" -c 'import ddip.shown.labels; print(ddip.shown.labels.changed)')" 1
 is 'and those of the tool' "$("$T/v/bin/ddip" status 2>&1)" changed
 removed 'editable'
 

@@ -105,7 +105,7 @@ like 'it says that there is nothing' "$said" 'nothing is mounted'
 private_path() {
 	TMPDIR=$T/tmp "$PLAIN_PYTHON" -c 'import sys
 sys.path.insert(0, sys.argv[1])
-from ddip import mount
+from ddip.mounts import mount
 print(mount.private_path())' "$ROOT/magics" 2>"$T/said"
 }
 mkdir "$T/own"

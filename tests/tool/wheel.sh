@@ -119,7 +119,7 @@ shell = InteractiveShell.instance()
 for line in "%load_ext ddip", "%makedip -n 2", "%dip mine = rank", "%dipull -r 1 mine":
     shell.run_cell(line).raise_error()
 assert shell.user_ns["mine"] == 1, shell.user_ns["mine"]
-from ddip import where
+from ddip.mounts import where
 place = where.find()
 assert os.path.ismount(place), place
 os.system(f"ddip -m {place} exec -a 'import sys; sys.prefix'")

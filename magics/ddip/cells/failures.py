@@ -3,11 +3,11 @@
 import json
 import os
 
-from ddip import files
 from ddip import ranks as rank_lists
-from ddip.catch_up import hint
-from ddip.cell import named
+from ddip.cells.catch_up import hint
+from ddip.cells.cell import named
 from ddip.errors import DipError, RemoteError, RemoteInterrupt
+from ddip.mounts import files
 
 _HEADING = "\x1b[1m%s:\x1b[0m"
 
@@ -78,12 +78,5 @@ def _lines(parts, first, freed):
     lines = []
     for (_, _, text), ranks in sorted(told.items(), key=lambda item: first in item[1]):
         lines += [_HEADING % rank_lists.name(ranks), text]
-    lines += [freed_line(ranks, place) for place, ranks in places.items()]
+    lines += [rank_lists.freed(ranks, place) for place, ranks in places.items()]
     return lines
-
-
-def freed_line(ranks, place):
-    """Where ranks were that were freed after the failure of another. place: of their messages."""
-    verb = "was" if len(ranks) == 1 else "were"
-    where = f"in {place}" if "()" in place else f"at {place}"
-    return f"{rank_lists.name(ranks)} {verb} {where}, and {verb} freed"

@@ -11,9 +11,9 @@ import re
 import time
 from uuid import uuid4
 
-from ddip.failures import freed_line
-from ddip.region import FRAME_S, Region
-from ddip.show import View
+from ddip import ranks as rank_lists
+from ddip.shown.region import FRAME_S, Region
+from ddip.shown.show import View
 
 _PART_CHARS = 32 << 10  # printed text in one part of a tab; each line that is added sends all of it
 _LOOK_S = 1.0  # between looks at the states of the ranks
@@ -279,7 +279,7 @@ class Tabs:
 
     def _fail(self, rank, message):
         if "freed" in message:
-            text = freed_line([rank], message["freed"])
+            text = rank_lists.freed([rank], message["freed"])
             message = {**message, "traceback": [text], "ename": "", "evalue": ""}
         self._failed[rank] = message
         self._running.discard(rank)

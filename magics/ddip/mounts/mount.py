@@ -17,8 +17,8 @@ import tempfile
 import threading
 import time
 
-from ddip import files, p9, where
 from ddip.errors import DipError
+from ddip.mounts import files, p9, where
 
 _NO_MOUNT = 3  # exit status of ddipfs: nothing can be mounted on this machine
 _UNMOUNT_S = 20
@@ -93,7 +93,7 @@ def _folders():
     lib/pythonX.Y/site-packages has this package; with `pip install --target`; in the sources.
     """
     yield os.path.dirname(sys.executable)
-    site = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    site = os.path.abspath(os.path.join(__file__, "../../.."))
     for folder in ("../../../bin", "bin", "../build"):
         yield os.path.normpath(os.path.join(site, folder))
 

@@ -9,8 +9,9 @@ import os
 import re
 import threading
 
-from ddip import files, patches
+from ddip import patches
 from ddip.errors import DipError
+from ddip.mounts import files
 
 _DOTTED = re.compile(r"((?:[^\W\d]\w*\.)+)([^\W\d]\w*)?$")
 _WORD = re.compile(r"[^\W\d]\w*$")

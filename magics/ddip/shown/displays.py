@@ -7,7 +7,7 @@ prints after its first clear_output() is displayed, too.
 
 from uuid import uuid4
 
-from ddip.limit import HEAD_BYTES, HEAD_LINES
+from ddip.shown.limit import HEAD_BYTES, HEAD_LINES
 
 _VIEW = "application/vnd.jupyter.widget-view+json"
 _LINES = 200  # printed lines in one place; each line that is added redraws all

@@ -3,7 +3,7 @@
 import re
 
 from ddip.errors import DipError
-from ddip.overview import size_text
+from ddip.shown.overview import size_text
 
 _CLONED = re.compile(r" cloned rank=(\d+) from=(\d+) names=(\d+) failed=(\d+) bytes=(\d+)")
 

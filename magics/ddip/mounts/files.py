@@ -12,8 +12,8 @@ import select
 import stat
 import time
 
-from ddip import p9, p9_file
-from ddip.opened import Opened
+from ddip.mounts import p9, p9_file
+from ddip.mounts.opened import Opened
 
 # Delay before a live file is read again: over sshfs it ends after the data available so far.
 LOOK_S = 0.05

@@ -5,7 +5,7 @@ import json
 import os
 import time
 
-from ddip import files
+from ddip.mounts import files
 
 COLUMNS = "RANK STATE        CELL     PID HOST         GPU    MEMORY STEPS/S  WAITS IN"
 _SPEED_S = 5  # steps per second are measured over this long

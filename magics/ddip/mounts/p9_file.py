@@ -2,8 +2,8 @@
 
 import time
 
-from ddip import p9
-from ddip.opened import Opened
+from ddip.mounts import p9
+from ddip.mounts.opened import Opened
 
 AHEAD = 64 << 10  # bytes to request when waiting for data before reading it
 _LOCK_AGAIN_S = 0.05

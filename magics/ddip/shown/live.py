@@ -10,10 +10,10 @@ import threading
 import time
 from uuid import uuid4
 
-from ddip import files
 from ddip.errors import DipError
-from ddip.overview import Overview
-from ddip.sink import Sink
+from ddip.mounts import files
+from ddip.shown.overview import Overview
+from ddip.shown.sink import Sink
 
 _EVERY_S = 1.0
 _SHARE = 0.02  # of the time, at most, that the ranks are asked for what is plotted

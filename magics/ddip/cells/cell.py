@@ -14,8 +14,9 @@ import signal
 import threading
 import time
 
-from ddip import files, wakeup
+from ddip.cells import wakeup
 from ddip.errors import DipError
+from ddip.mounts import files
 
 SOURCE_MAX = 16 << 20
 _LINES_MAX = 1 << 14

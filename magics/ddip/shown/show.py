@@ -8,12 +8,12 @@ Errors are only collected here; failures.py and run.py report them.
 import math
 import time
 
-from ddip import labels
-from ddip.cleared import without_cleared
-from ddip.displays import Displays
-from ddip.limit import Limit
-from ddip.region import FRAME_S, Region
-from ddip.screen import Stream
+from ddip.shown import labels
+from ddip.shown.cleared import without_cleared
+from ddip.shown.displays import Displays
+from ddip.shown.limit import Limit
+from ddip.shown.region import FRAME_S, Region
+from ddip.shown.screen import Stream
 
 _PARTIAL_S = 0.2  # an incomplete line is shown after this long
 _ROWS = 24  # last rows of a stream to show in the live region

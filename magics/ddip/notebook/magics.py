@@ -8,14 +8,17 @@ from IPython.core.magic import Magics, line_cell_magic, line_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments
 from traitlets import Unicode
 
-from ddip import apps, breakpoints, live, options, patches, run
+from ddip import apps, patches
 from ddip import ranks as rank_lists
-from ddip.attachment import Attachment
-from ddip.catch_up import catch_up
-from ddip.complete import Helper
+from ddip.cells import run
+from ddip.cells.catch_up import catch_up
+from ddip.cells.failures import failure
 from ddip.errors import DipError, RemoteError
-from ddip.failures import failure
-from ddip.used import is_used
+from ddip.notebook import breakpoints, options
+from ddip.notebook.attachment import Attachment
+from ddip.notebook.complete import Helper
+from ddip.notebook.used import is_used
+from ddip.shown import live
 
 LOCALLY = "#dip_locally"  # as the first line of a cell: %autodip leaves it alone
 _NAMES = ("makedip", "dip", "steer", "watch", "autodip", "dipush", "dipull", "dipper")
@@ -125,7 +128,7 @@ class DdipMagics(Magics):
 
     def _prepare(self, name):
         """Runs an application's source on the ranks; reports a missing package without an error."""
-        from ddip.cell import Interrupts, follow, submitted
+        from ddip.cells.cell import Interrupts, follow, submitted
 
         texts = {}
 

@@ -6,8 +6,9 @@ import re
 import sys
 import time
 
-from ddip import files, groups, mount, where
+from ddip import groups
 from ddip.errors import DipError, GroupGone
+from ddip.mounts import files, mount, where
 
 _GPU = re.compile(r"all|[0-9]+|(GPU|MIG)-[0-9A-Za-z/-]+")  # all, or as nvidia-smi -L lists them
 _STOPPED = ("new", "stopped", "stopping")

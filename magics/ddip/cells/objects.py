@@ -5,8 +5,10 @@ import os
 import pickle
 import time
 
-from ddip import files, functions, p5
+from ddip import p5
+from ddip.cells import functions
 from ddip.errors import DipError
+from ddip.mounts import files
 
 
 def dump(value, name):

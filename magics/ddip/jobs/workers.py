@@ -11,12 +11,15 @@ import threading
 import time
 import zlib
 
-from ddip import cell as cells
-from ddip import files, mount, objects, show, worker
+from ddip.cells import cell as cells
+from ddip.cells import objects
+from ddip.cells.failures import failure
 from ddip.errors import DipError, RemoteError, RemoteTraceback
-from ddip.failures import failure
 from ddip.groups import Group, default_group
-from ddip.sink import Sink
+from ddip.jobs import worker
+from ddip.mounts import files, mount
+from ddip.shown import show
+from ddip.shown.sink import Sink
 
 _GRACE_S = 1  # seconds between a worker's failure and unblocking the others
 # A collective of the caller fails as soon as a worker has exited, possibly before that exit is

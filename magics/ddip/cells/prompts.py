@@ -9,10 +9,10 @@ import sys
 import threading
 import time
 
-from ddip import cell as cells
-from ddip import files
 from ddip import ranks as rank_lists
-from ddip.sink import Sink
+from ddip.cells import cell as cells
+from ddip.mounts import files
+from ddip.shown.sink import Sink
 
 _FIRST_S = 0.1  # a request waits this long for that of a lower rank
 _TURN_S = 0.5  # a rank that was answered has this long to ask again before others have their turn

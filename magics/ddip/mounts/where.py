@@ -7,8 +7,8 @@ import contextlib
 import os
 import stat
 
-from ddip import files, p9
 from ddip.errors import DipError
+from ddip.mounts import files, p9
 
 PRIVATE = "ddip-notebook"  # the fsname of mounts that notebooks made
 PROGRAMS = "ddip-program"  # of mounts that end with the program that made them; others ignore them

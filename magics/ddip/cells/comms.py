@@ -14,11 +14,11 @@ import operator
 import sys
 import threading
 
-from ddip import cell as cells
 from ddip import ranks as rank_lists
-from ddip.cleared import OUTPUT, Frames, without_cleared
-from ddip.displays import Displays
+from ddip.cells import cell as cells
 from ddip.errors import DipError
+from ddip.shown.cleared import OUTPUT, Frames, without_cleared
+from ddip.shown.displays import Displays
 
 _KINDS = ("comm_open", "comm_msg", "comm_close")
 _CONTENT = "name text data metadata transient wait ename evalue traceback".split()  # of any output

@@ -5,16 +5,18 @@ import functools
 import json
 import sys
 
-from ddip import cell as cells
-from ddip import comms, results, shutdown, tabs
-from ddip import quiet as views
 from ddip import ranks as rank_lists
-from ddip.cleared import Frames
-from ddip.elapsed import Elapsed
+from ddip.cells import cell as cells
+from ddip.cells import comms, shutdown
+from ddip.cells.detached import DetachedCell
+from ddip.cells.failures import command_to_end, failure
+from ddip.cells.prompts import Prompts
 from ddip.errors import DipError, RemoteInterrupt
-from ddip.failures import command_to_end, failure
-from ddip.prompts import Prompts
-from ddip.sink import Sink
+from ddip.shown import quiet as views
+from ddip.shown import results, tabs
+from ddip.shown.cleared import Frames
+from ddip.shown.elapsed import Elapsed
+from ddip.shown.sink import Sink
 
 
 def run(shell, group, source, see=None, quiet=False, ranks=None):
@@ -93,12 +95,10 @@ def _stop(cell):
 
 def detach(shell, group, source, see=None, ranks=None):
     """Like run(), without waiting. Returns a DetachedCell."""
-    from ddip.detached import DetachedCell
-
     on, seen, _ = _places(group, see, ranks)
     comms.submit_waiting()
     cell = cells.submit(group, source, rank_lists.spell(on) if on else None)
-    return DetachedCell(shell, cell, seen)
+    return DetachedCell(shell, cell, seen, replay)
 
 
 def _places(group, see, ranks):

@@ -22,9 +22,9 @@ from concurrent import futures
 from ipykernel.compiler import get_file_name, get_tmp_directory
 from ipykernel.debugger import Debugger
 
-from ddip import cell as cells
-from ddip import files
+from ddip.cells import cell as cells
 from ddip.errors import DipError
+from ddip.mounts import files
 
 _SHORT = ("int", "float", "bool", "complex", "str", "NoneType")  # types whose value is shown
 _SHOWN = 200  # variables whose value is shown

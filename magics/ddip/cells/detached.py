@@ -2,23 +2,24 @@
 
 import contextlib
 
-from ddip import cell as cells
 from ddip import ranks as rank_lists
-from ddip import results
+from ddip.cells import cell as cells
+from ddip.cells.failures import failure
 from ddip.errors import DipError
-from ddip.failures import failure
+from ddip.shown import results
 
 
 class DetachedCell:
-    """A submitted cell. The mount keeps its output, and show() shows it.
+    """A submitted cell. The mount keeps its output, and show() shows it, by replay() of run.py.
 
     Raises DipError once it has left the group's history, or the group is gone.
     """
 
-    def __init__(self, shell, cell, seen):
+    def __init__(self, shell, cell, seen, replay):
         self._shell = shell
         self._cell = cell
         self._seen = seen
+        self._replay = replay
         self.number = cell.number
 
     def __repr__(self):
@@ -67,9 +68,7 @@ class DetachedCell:
 
     def show(self):
         """Shows its output as `%dip --replay` does; follows it while it runs."""
-        from ddip.run import replay
-
-        replay(self._shell, self._cell.group, self.number, [rank_lists.spell(self._seen)])
+        self._replay(self._shell, self._cell.group, self.number, [rank_lists.spell(self._seen)])
 
     def interrupt(self):
         """Interrupts only this cell; drops it if it is queued; no effect if it has ended."""

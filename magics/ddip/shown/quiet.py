@@ -2,8 +2,8 @@
 
 import math
 
-from ddip.region import Region
-from ddip.show import View
+from ddip.shown.region import Region
+from ddip.shown.show import View
 
 
 class _Held:

@@ -7,7 +7,7 @@ import contextlib
 import os
 import sys
 
-from ddip.workers import ranch
+from ddip.jobs.workers import ranch
 
 _PORT = 29500  # the default of torch's own launchers, for groups over several hosts
 

@@ -6,7 +6,7 @@ A kernel drops messages if many come at once. A loop of clear_output() and print
 import math
 import time
 
-from ddip.region import FRAME_S
+from ddip.shown.region import FRAME_S
 
 OUTPUT = ("stream", "display_data", "clear_output")  # what a later clear_output() undoes
 

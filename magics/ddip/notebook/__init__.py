@@ -1,0 +1,1 @@
+"""The magics and their options, completion, and the debugger of the kernel."""
