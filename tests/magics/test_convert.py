@@ -49,11 +49,12 @@ def test_html():
     for said in (
         "Out[0:1]: tensor([3., 3., 3.])",
         "Out[1:1]: tensor([3., 3., 3.])",
-        "| 30/30 [",
+        " 30/30 [",
         "ZeroDivisionError: division by zero",
         "Out[1:4]: 'still there'",
     ):
         assert said in text, (said, text)
+    assert 'role="progressbar"' in page, "the bar is drawn"
     assert text.count("ZeroDivisionError: ") == 1, "equal tracebacks of the ranks are shown once"
 
 

@@ -73,9 +73,12 @@ def test_bars():
             assert [line[: len(mark)] for line, mark in zip(lines, marks, strict=True)] == marks
             assert all("30/30" in line for line in lines), bars
             assert shown.text("stderr") == shown.text() == "", shown.outputs
+            (page,) = shown.data("text/html")
+            assert page.count('aria-valuenow="100"') == len(marks), page
         shown = nb.ok(f"%%dip\n{bar}print('x')\n{bar}")
-        bar_above, x = shown.text().splitlines()
-        assert "30/30" in bar_above and x == "x" and "30/30" in shown.data()[-1], shown.outputs
+        above, x, below = shown.outputs
+        assert "30/30" in above.data["text/html"] and x.text == "x\n", shown.outputs
+        assert "30/30" in below.data["text/html"], shown.outputs
         for options, prints in (("", ["end of 0\n", "end of 1\n"]), ("-q -S all", None)):
             shown = nb.ok(f"%%dip {options}\n{NESTED}")
             (bars,) = shown.data()
@@ -83,8 +86,12 @@ def test_bars():
             assert shown.text() == "".join(prints) if prints else shown.text().count("end of") == 4
             assert shown.text("stderr") == "", shown.outputs
         shown = nb.ok(f"%%dip\n{NESTED.replace(', leave=False', '')}")
-        words = [line.split(":")[0] for line in shown.text().splitlines()]
-        assert words == ["steps", "end of 0", "steps", "end of 1"], shown.outputs
+        lines = "".join(o.get("text") or o.data["text/plain"] + "\n" for o in shown.outputs)
+        words = [line.split(":")[0] for line in lines.splitlines() if line]
+        assert words == ["steps", "end of 0", "steps", "end of 1", "epochs"], shown.outputs
+        stuck = bar.replace("time.sleep(0.02)", "i < 15 or 1 / 0")
+        (page,) = nb.run(f"%%dip -S all\n{stuck}").data("text/html")
+        assert page.count("--jp-error-color1") == page.count('aria-valuenow="50"') == 2, page
 
 
 def test_many_drawings():

@@ -8,7 +8,7 @@ import sys
 import notebook
 
 sys.path.insert(0, notebook.MAGICS)
-from ddip.shown import labels, region, screen
+from ddip.shown import bars, labels, region, screen
 
 
 def _written(*texts):
@@ -69,6 +69,8 @@ def test_bounds():
 class _Area:
     """A sink that records what a notebook would show."""
 
+    redraws = True
+
     def __init__(self):
         self.outputs = []  # [text] of a stream, [display id, text]
 
@@ -104,6 +106,32 @@ def test_region():
     assert "".join(area.texts()[1:-1]) == "".join(f"line {i}\n" for i in range(1000))
     displays = [each for each in area.outputs if len(each) == 2]
     assert len(displays) < 200, "of 1000 times that it could have moved"
+
+
+def test_bars():
+    """A bar of tqdm is HTML, too, with its rank's chip and its own colour; no other text is."""
+    text = labels.chip(1) + "epoch <2>:  25%|██▌       | 1/4 [00:01<00:03,  1.0s/it]"
+    data = bars.bundle("before\n" + text)
+    page = data["text/html"]
+    assert data["text/plain"] == "before\n" + text
+    for part in (">before<", 'aria-valuenow="25"', "width:25%", "epoch &lt;2&gt;:  25%", "> 1 <"):
+        assert part in page, (part, page)
+    assert "| 1/4" not in page and "background:rgb(175,0,175)" in page, page
+    assert "--jp-brand-color1" in page
+    assert "--jp-error-color1" in bars.bundle(text, True)["text/html"]
+    done = "100%|##########| 4/4 [00:04<00:00,  1.0s/it]"
+    assert "--jp-success-color1" in bars.bundle(done, True)["text/html"]
+    for number in ("32", "38;2;1;2;3"):
+        own = bars.bundle(f" 50%|\x1b[{number}m█████     \x1b[0m| 2/4 [00:02<00:02]")["text/html"]
+        assert ("#00a250" if number == "32" else "rgb(1,2,3)") in own, own
+    red = bars.bundle(f"\x1b[1;31mE\x1b[0mrror\n{done}")["text/html"]
+    assert '<span style="font-weight:bold;color:#e75c58">E</span>rror' in red, red
+    long = "1%|| " * 200_000
+    for other in ("", "50%", "a|b|c", "12it [00:01, 11.9it/s]", "5%|x| [", long):
+        assert bars.bundle(other) == {"text/plain": other} and bars.runs(other) == [(False, other)]
+    mixed = f"{done}\n{done}\nx\n{done}\n"
+    assert [is_bar for is_bar, _ in bars.runs(mixed)] == [True, False, True]
+    assert "".join(lines for _, lines in bars.runs(mixed)) == mixed
 
 
 if __name__ == "__main__":

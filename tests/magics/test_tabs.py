@@ -55,6 +55,18 @@ def test_outputs():
         assert nb.ok("import ddip\nddip.Out[1]").data() == ["{0: 10, 1: 11}"]
 
 
+def test_bars():
+    """Each rank's bar is drawn in its tab, and in what is saved; the text is what it is."""
+    with notebook.notebook(*LOAD) as nb:
+        ran = nb.ok("%%dip -S tabs\nfrom tqdm.auto import tqdm\nfor i in tqdm(range(30)): pass")
+        for rank in (0, 1):
+            found = tab(nb, f"[o for part in tab.children[{rank}].children for o in part.outputs]")
+            (bar,) = [o["data"] for o in found if "data" in o]
+            assert "30/30 [" in bar["text/plain"] and "progressbar" in bar["text/html"], found
+        (shown,) = [each for each in ran.outputs if "data" in each]
+        assert shown.data["text/html"].count('aria-valuenow="100"') == 2, shown
+
+
 def test_failure():
     """The tab of a rank that fails says so and comes to the front; a freed one says so, too."""
     with notebook.notebook(*LOAD, "%%dip\nimport os, torch.distributed as dist") as nb:

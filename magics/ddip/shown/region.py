@@ -7,6 +7,8 @@ less and less often; until it does, the printed lines are held as the first line
 
 import time
 
+from ddip.shown import bars
+
 FRAME_S = 0.1  # between two redraws
 _HELD_LINES = 200  # lines to hold, at most
 
@@ -17,19 +19,25 @@ class Slot:
     def __init__(self, sink):
         self._sink = sink
         self._id = None
-        self.shown = ""
+        self._data = bars.bundle("")
 
-    def show(self, text):
-        """Replaces the text."""
-        if text == self.shown:
+    @property
+    def shown(self):
+        """The text."""
+        return self._data["text/plain"]
+
+    def show(self, text, failed=False):
+        """Replaces the text. failed: see bars.bundle()."""
+        data = bars.bundle(text, failed)
+        if data == self._data:
             return
         update = self._id is not None
         if not update:
             from uuid import uuid4
 
             self._id = f"ddip-{uuid4().hex}"
-        self.shown = text
-        self._sink.display({"text/plain": text}, transient={"display_id": self._id}, update=update)
+        self._data = data
+        self._sink.display(data, transient={"display_id": self._id}, update=update)
 
 
 class Region:
@@ -52,7 +60,7 @@ class Region:
                 self.give_way()
             return
         self._slot = None  # it is no longer last
-        self._sink.write(name, text)
+        self._print(name, text)
 
     def give_way(self):
         """Prints the held lines, so that whatever is shown next appears above the region."""
@@ -60,8 +68,16 @@ class Region:
             self._slot.show("")
         held, self._held, self._held_lines = self._held, [], 0
         for name, text in held:
-            self._sink.write(name, text)
+            self._print(name, text)
         self._slot = None
+
+    def _print(self, name, text):
+        """Prints text; bars in it are displayed."""
+        for is_bar, lines in bars.runs(text) if self._sink.redraws else [(False, text)]:
+            if is_bar:
+                self._sink.display(bars.bundle(lines.removesuffix("\n")))
+            else:
+                self._sink.write(name, lines)
 
     @property
     def waits(self):
@@ -72,8 +88,8 @@ class Region:
         """Forgets everything, as the output area was cleared."""
         self._held, self._held_lines, self._slot = [], 0, None
 
-    def draw(self, text, last=False):
-        """Shows this text in the region; last: for good."""
+    def draw(self, text, last=False, failed=False):
+        """Shows this text in the region; last: for good. failed: see bars.bundle()."""
         if self._held and (last or self._may_move()):
             self.give_way()
         if self._slot is None:
@@ -82,7 +98,8 @@ class Region:
             self._slot = Slot(self._sink)
             self._slots += 1
             self._since = time.monotonic()
-        self._slot.show(("".join(text for _, text in self._held) + text).removesuffix("\n"))
+        text = "".join(text for _, text in self._held) + text
+        self._slot.show(text.removesuffix("\n"), failed)
 
     def _may_move(self):
         """True if another slot may be made; the interval between slots grows."""

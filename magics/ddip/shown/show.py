@@ -133,7 +133,7 @@ class View:
         for displays in self._displays.values():
             displays.end()
         text = "" if self._progress is None else self._progress.last_line()
-        self._region.draw(self._text(partial=True) + text, last=True)
+        self._region.draw(self._text(partial=True) + text, last=True, failed=bool(self.errors))
         for rank, message in sorted(self.results, key=lambda item: item[0]):
             self._show_result(rank, message)
         self.sink.flush()
