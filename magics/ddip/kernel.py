@@ -25,7 +25,18 @@ class RanksKernel(IPythonKernel):
         super().__init__(**kwargs)
         self._magics = magics.load(self.shell)
         self._magics.take_all(self._take_mark())
-        if getattr(self, "debugger", None) is not None:
+        made = getattr(self, "debugger", None)
+        if made is not None and not isinstance(made, RanksDebugger):
+            # ipykernel 6 does not ask for debugger_class
+            self.debugger = RanksDebugger(
+                made.log,
+                self.debugpy_stream,
+                made.event_callback,
+                self.debug_shell_socket,
+                made.session,
+                self.debug_just_my_code,
+            )
+        if made is not None:
             self.debugger.group = self._magics.attachment.known
 
     def do_shutdown(self, restart):
