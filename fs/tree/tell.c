@@ -5,6 +5,7 @@
 #include "group/hooks.h"
 #include "group/queue.h"
 #include "group/queue_list.h"
+#include "group/registry.h"
 #include "group/task.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -133,13 +134,16 @@ is_told(const struct file *f)
 	return f->opener && !(f->flags & O_NOFOLLOW) && !f->node->at.g->set.quiet;
 }
 
-/* The words so far, behind the name of who says them. The caller adds more. */
+/* The words so far: the name of who says them, and of the group, if it is one of several. The
+ * caller adds more. */
 static struct buf
-begin_line(void)
+begin_line(const struct group *g)
 {
 	struct buf b = {0};
 
 	buf_adds(&b, "ddipfs: ");
+	if (TAILQ_FIRST(&groups) != TAILQ_LAST(&groups, group_list))
+		buf_addf(&b, "%s: ", g->name);
 	return b;
 }
 
@@ -194,7 +198,7 @@ tell_closer(struct req *r, int result)
 			tell_leaver(r->file, w);
 		return false;
 	}
-	line = begin_line();
+	line = begin_line(r->file->node->at.g);
 	r->err.no = -result;
 	if (w)
 		add_task(w, &line);
@@ -210,7 +214,7 @@ tell_text(struct req *r, int result, const char *text)
 
 	if (result == 0 || !is_told(r->file))
 		return false;
-	line = begin_line();
+	line = begin_line(r->file->node->at.g);
 	add_text(text, &line);
 	return say(r, result, true, &line);
 }
@@ -230,7 +234,7 @@ tell_error(struct file *f, const struct err *e)
 
 	if (!is_told(f))
 		return;
-	line = begin_line();
+	line = begin_line(f->node->at.g);
 	add_error(f, e, &line);
 	say_later(f->err, &line);
 }
@@ -251,7 +255,7 @@ stand_in_done(struct req *r, int result)
 	struct buf line;
 
 	if (result < 0 && !w->g->set.quiet) {
-		line = begin_line();
+		line = begin_line(w->g);
 		add_task(w, &line);
 		say_later(s->to, &line);
 	}
@@ -307,7 +311,7 @@ on_waits(struct task *w)
 
 		if (!before || w->payload.watches || !r->file || !r->file->err || !is_told(r->file))
 			continue;
-		line = begin_line();
+		line = begin_line(w->g);
 		add_subject(w, &line);
 		buf_adds(&line, w->payload.steer ? " waits for a step of " : " waits for ");
 		add_subject(before, &line);

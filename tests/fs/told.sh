@@ -142,8 +142,18 @@ mkdir "$M/bad"
 printf '#!/bin/sh\nexit 7\n' >"$T/python"
 chmod +x "$T/python"
 echo "python $T/python" >"$M/bad/ctl"
-once 'an action that fails afterwards' "$(bash -c "echo start >'$M/bad/ctl'" 2>&1)" 'ddipfs: Python .*/python ended before'
+once 'an action that fails afterwards' "$(bash -c "echo start >'$M/bad/ctl'" 2>&1)" 'ddipfs: bad: Python .*/python ended before'
 silent bash -c "echo size 5 >'$M/bad/ctl'"
+
+# ---- which of several groups
+
+for line in "cell:1 / 0:cell [0-9]+ failed on rank [01]: ZeroDivisionError" 'vars/w.json:{:w\.json: not JSON' \
+	"ctl:nonsense:no verb 'nonsense'"; do
+	IFS=: read -r file text want <<<"$line"
+	once "$file of one of two groups" "$(bash -c "echo '$text' >'$G/$file'" 2>&1 | grep ddipfs:)" "ddipfs: group: $want"
+done
+rmdir "$M/bad"
+once 'of the only one' "$(bash -c "echo '1 / 0' >'$G/cell'" 2>&1)" "$failed"
 
 # ---- waiting behind another
 
@@ -167,7 +177,7 @@ wait
 
 echo quiet on >"$G/ctl"
 silent bash -c "echo '1 / 0' >'$G/cell'; echo '{' >'$G/vars/w.json'; echo nonsense >'$G/ctl'"
-is 'it shows' "$(grep quiet "$G/ctl")" 'quiet on'
+is 'it shows' "$(grep ^quiet "$G/ctl")" 'quiet on'
 echo quiet off >"$G/ctl"
 
 # ---- nobody waits, whatever it is

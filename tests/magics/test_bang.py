@@ -7,9 +7,10 @@ import notebook
 
 notebook.need("torch", "IPython", "ipykernel", "nbclient")
 
-FAILED = re.compile(r"ddipfs: cell [0-9]+ failed on rank [01]: ZeroDivisionError: division by zero "
+WHO = r"ddipfs: (?:test[0-9]+: )?"  # of one group, or of several
+FAILED = re.compile(WHO + r"cell [0-9]+ failed on rank [01]: ZeroDivisionError: division by zero "
                     r"\(cells/[0-9]+/traceback\)\r?\n")  # fmt: skip
-NOT_JSON = re.compile(r"ddipfs: w\.json: not JSON: .*\r?\n")
+NOT_JSON = re.compile(WHO + r"w\.json: not JSON: .*\r?\n")
 
 
 def _shows(nb, source, pattern=FAILED):
