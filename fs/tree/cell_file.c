@@ -391,16 +391,24 @@ watch_release(struct file *f)
 	cell_release(f);
 }
 
+/* Is there something to read, if only the end? */
+static bool
+has_news(const struct cell_input *in)
+{
+	const struct cell *c = in->cell;
+
+	return in->seen < c->steered.news.n || c->steered.stopped || c->w->done;
+}
+
 /* Answers a read of the news with those that are there. Returns false if none are, but may come. */
 static bool
 give_news(struct req *r)
 {
 	struct cell_input *in = r->file->state;
-	const struct cell *c = in->cell;
-	const struct buf *news = &c->steered.news;
+	const struct buf *news = &in->cell->steered.news;
 	size_t n = MIN(news->n - in->seen, r->want);
 
-	if (!n && !c->steered.stopped && !c->w->done)
+	if (!has_news(in))
 		return false;
 	req_data(r, n ? news->p + in->seen : "", n);
 	in->seen += n;
@@ -429,6 +437,7 @@ wake_watching(struct cell *c)
 		if (!give_news(r))
 			TAILQ_INSERT_HEAD(&watching, r, link);
 	}
+	req_wake_pollers();
 }
 
 /* The first read gives the number; the next ones wait for what there is to tell, and for the end.
@@ -459,6 +468,16 @@ watch_read(struct file *f, struct req *r)
 	}
 }
 
+/* A first read never blocks: it returns the line about the watch. */
+static unsigned
+watch_poll(struct file *f)
+{
+	const struct cell_input *in = f->state;
+	bool waits = !in->source.n && in->cell && in->told && !has_news(in);
+
+	return waits ? 0 : EPOLLIN | EPOLLRDNORM;
+}
+
 const struct file_ops cell_file_watch_ops = {
     .open = watch_open,
     .read = watch_read,
@@ -466,6 +485,7 @@ const struct file_ops cell_file_watch_ops = {
     .flush = cell_flush,
     .fsync = watch_fsync,
     .release = watch_release,
+    .poll = watch_poll,
     .mtime = writer_mtime,
 };
 

@@ -38,7 +38,12 @@ is 'a program' "$(errno write "$G/watch" '# ddip: x.py')" EINVAL
 
 exec 5<>"$G/watch"
 echo 'loss != loss' >&5
+readable() {
+	"$PLAIN_PYTHON" -c 'import select, sys; print(len(select.select([5], [], [], float(sys.argv[1]))[0]))' "$1"
+}
+is 'it can be read' "$(readable 0)" 1
 like 'its number' "$(head -n 1 <&5)" "^[0-9]+ state=armed within=$n$"
+is 'there are no news' "$(readable 0)" 0
 like 'status' "$(cat "$G/status")" '
 watch [0-9]+ armed
 '
@@ -48,6 +53,7 @@ moves
 is 'a steer while it is armed' "$(steer 'bad = step + 20
 bad')" 0
 bad=$(cat "$G/result")
+is 'there are some' "$(readable "$HANG_LIMIT_S")" 1
 is 'where' "$(head -n 1 <&5)" "rank 1 step $bad: loss != loss (<cell $n>:8); all ranks wait"
 is 'the end of the news' "$(head -n 1 <&5)" ''
 like 'a reader' "$(cat "$G/watch")" "^[0-9]+ state=stopped within=$n step=$bad clock=optimizer
