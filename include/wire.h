@@ -65,12 +65,13 @@ enum outcome { OUT_OK, OUT_RAISED, OUT_INTERRUPTED, OUT_SYNTAX, OUT_EXIT, OUT_CU
 
 /* Why a cell is interrupted (Nintr why): decides which exception is raised in it. */
 enum interrupt_why {
-	WHY_USER,      /* somebody asked for it, or who wrote the cell has ended */
+	WHY_USER,      /* somebody asked for it */
 	WHY_TIMEOUT,   /* of the group's setting */
 	WHY_PEER,      /* it ended on another rank, and `grace` has passed */
 	WHY_STOPPED,   /* the group ends */
 	WHY_RESTARTED, /* so does it, to begin again */
 	WHY_PREEMPTED, /* the hosts are about to be taken away: SIGINT to the main thread alone */
+	WHY_WRITER,    /* who wrote the cell, and waited for it, has ended */
 	WHY_COUNT
 };
 

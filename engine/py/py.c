@@ -316,6 +316,8 @@ py_stdin_read(PyObject *module, PyObject *args)
 		Py_BEGIN_ALLOW_THREADS r = rank_stdin_take(&b, (size_t)most, line);
 		Py_END_ALLOW_THREADS
 	} while (r == -EINTR && PyErr_CheckSignals() == 0);
+	if (r == 0 && PyErr_CheckSignals() < 0)
+		r = -EINTR; /* nobody answers any more, because of that signal */
 	if (r >= 0) {
 		bytes = PyBytes_FromStringAndSize(b.p, (Py_ssize_t)b.n);
 	} else if (r != -EINTR) {

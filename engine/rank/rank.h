@@ -373,6 +373,8 @@ void rank_stdin_begin_program(bool ended);
 /* The program has ended: what it has not read is discarded, and input can be waited for again. */
 void rank_stdin_end_program(void);
 void rank_stdin_cell_ended(void);
+/* Nobody will answer the running cell any more: after what has come, it is at the end of input. */
+void rank_stdin_hang_up(bool on);
 void rank_stdin_leave(void); /* in a forked child, which has the read end only */
 void rank_stdin_lock(void);
 void rank_stdin_unlock(void);

@@ -18,6 +18,7 @@ static struct {
 	pthread_mutex_t lock;
 	uint32_t running; /* 0: no user code */
 	uint32_t ahead;	  /* the cell of an interrupt that came before the cell began; 0: none */
+	uint32_t hung_up; /* the last cell whose input nobody will answer any more; 0: none */
 	bool pending;	  /* we sent the running cell an interrupt that is not raised yet */
 	bool asked;	  /* not yet reported whether the main thread noticed it */
 	bool ours;	  /* the engine's handler was set when it was sent */
@@ -78,6 +79,8 @@ rank_cell_enter(uint32_t number)
 	cell.ahead = 0;
 	if (!now)
 		cell.why = WHY_USER;
+	if (number && number == cell.hung_up)
+		rank_stdin_hang_up(true);
 	rank_cell_unlock();
 	if (now)
 		raise(SIGINT);
@@ -93,6 +96,7 @@ rank_cell_leave(void)
 	cell.running = 0;
 	cell.pending = cell.asked = false;
 	cell.why = WHY_USER;
+	rank_stdin_hang_up(false);
 	rank_cell_unlock();
 	/* A SIGINT sent before this point is delivered no later than the return of this system
 	 * call, so it never hits the next cell. */
@@ -221,6 +225,8 @@ rank_cell_interrupt(uint32_t number, enum interrupt_why why)
 	bool sent = false;
 
 	rank_cell_lock();
+	if (why != WHY_USER && why != WHY_PREEMPTED)
+		cell.hung_up = number;
 	if (cell.running && number == cell.running) {
 		cell.pending = cell.asked = sent = true;
 		cell.ours = rank_sigint_is_ours();
@@ -231,6 +237,9 @@ rank_cell_interrupt(uint32_t number, enum interrupt_why why)
 			syscall(SYS_tgkill, getpid(), getpid(), SIGINT);
 		else
 			kill(0, SIGINT);
+		/* behind the signal: what it ends is ended by it */
+		if (number == cell.hung_up)
+			rank_stdin_hang_up(true);
 	} else {
 		cell.ahead = number;
 		cell.why = why;

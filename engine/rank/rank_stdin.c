@@ -27,7 +27,7 @@ static struct {
 	struct buf bytes;   /* not in the pipe yet */
 	size_t unread;	    /* as the daemon knows it */
 	unsigned ends;	    /* behind the bytes, not yet taken */
-	bool ended, program;
+	bool ended, program, hung_up;
 	struct timer *look; /* the I/O thread's, as the next three */
 	uint64_t look_ms;
 	bool told; /* that somebody waits */
@@ -121,7 +121,7 @@ report(size_t least)
 static bool
 is_at_end(void)
 {
-	return in.ended || in.ends > 0;
+	return in.ended || in.hung_up || in.ends > 0;
 }
 
 /* Makes the pipe wait for input again, if that is not at its end. Returns 0 or -errno. */
@@ -131,6 +131,16 @@ wait_again(void)
 	if (in.write < 0 && (in.bytes.n || !is_at_end()))
 		in.write = reopen(in.read, O_WRONLY);
 	return in.write < 0 && !is_at_end() ? -errno : 0;
+}
+
+/* Closes the write end once all is in the pipe, at the end of input. */
+static void
+close_at_end(void)
+{
+	if (in.room || in.write < 0 || in.bytes.n || !is_at_end())
+		return;
+	close(in.write);
+	in.write = -1;
 }
 
 static void fill(void);
@@ -162,10 +172,7 @@ fill(void)
 		loop_fd_del(in.room);
 		in.room = NULL;
 	}
-	if (in.write >= 0 && !in.bytes.n && is_at_end()) {
-		close(in.write);
-		in.write = -1;
-	}
+	close_at_end();
 	report(0);
 }
 
@@ -317,9 +324,18 @@ rank_stdin_begin_program(bool ended)
 	rank_stdin_lock();
 	in.program = true;
 	in.ends += ended;
-	if (ended && !in.room && in.write >= 0) { /* else once the bytes are in the pipe */
-		close(in.write);
-		in.write = -1;
+	close_at_end();
+	rank_stdin_unlock();
+}
+
+void
+rank_stdin_hang_up(bool on)
+{
+	rank_stdin_lock();
+	if (on != in.hung_up) {
+		in.hung_up = on;
+		close_at_end();
+		wait_again();
 	}
 	rank_stdin_unlock();
 }

@@ -296,7 +296,7 @@ run_errno(const struct subtask *j)
 {
 	const struct task_escalation *x = &j->w->escalation;
 
-	if (j->outcome == OUT_CUT_OFF && x->step && x->why == WHY_USER)
+	if (j->outcome == OUT_CUT_OFF && x->step && (x->why == WHY_USER || x->why == WHY_WRITER))
 		return EINTR;
 	return outcome_errno[j->outcome];
 }
@@ -599,6 +599,17 @@ queue_drop_all_queued(struct group *g, const struct err *e)
 }
 
 static void
+interrupt(struct task *w, enum interrupt_why why)
+{
+	if (w->done || task_must_begin(w))
+		return;
+	if (task_cancel(w, EINTR, "interrupted while it was queued"))
+		return;
+	if (!task_drop_queued(w, EINTR, "interrupted before this rank began it"))
+		escalation_interrupt(w, why);
+}
+
+static void
 waiter_interrupted(struct req *r, enum interrupt how)
 {
 	struct task *w = r->waits_for;
@@ -606,7 +617,7 @@ waiter_interrupted(struct req *r, enum interrupt how)
 	if (how == CLIENT_ENDS && task_withdraw(w))
 		return;
 	if (how != DETACH && !task_must_begin(w)) {
-		task_interrupt(w);
+		interrupt(w, how == CLIENT_ENDS ? WHY_WRITER : WHY_USER);
 		return;
 	}
 	TAILQ_REMOVE(&w->waiters, r, link);
@@ -644,10 +655,5 @@ task_wait(struct task *w, struct req *r)
 void
 task_interrupt(struct task *w)
 {
-	if (w->done || task_must_begin(w))
-		return;
-	if (task_cancel(w, EINTR, "interrupted while it was queued"))
-		return;
-	if (!task_drop_queued(w, EINTR, "interrupted before this rank began it"))
-		escalation_interrupt(w, WHY_USER);
+	interrupt(w, WHY_USER);
 }

@@ -144,17 +144,19 @@ look_at(struct request *c)
 {
 	enum client_wish wish = client_wish(c->tid);
 	uint64_t waited_ms = (now_ns() - c->told_at) / NS_PER_MS;
+	/* of a client in another PID namespace nothing is known */
+	bool ends = c->tid && (wish == CLIENT_DYING || wish == CLIENT_GONE);
 
 	/* reads and lock waits are retried after any signal, so it is safe to end them */
 	if (wish == CLIENT_NONE && c->made_again)
 		wish = CLIENT_STOP;
 	if (wish == CLIENT_PAUSE) {
 		req_interrupt(&c->r, DETACH);
-	} else if (wish != CLIENT_NONE && !c->told) {
+	} else if (wish != CLIENT_NONE && (!c->told || (ends && !c->ends))) {
 		c->told = true;
+		c->ends = ends;
 		c->told_at = now_ns();
-		/* of a client in another PID namespace nothing is known */
-		req_interrupt(&c->r, wish == CLIENT_STOP || !c->tid ? STOP_WORK : CLIENT_ENDS);
+		req_interrupt(&c->r, ends ? CLIENT_ENDS : STOP_WORK);
 	} else if (wish == CLIENT_GONE || (wish == CLIENT_DYING && waited_ms >= DYING_MS)) {
 		req_interrupt(&c->r, DETACH);
 	}

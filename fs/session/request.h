@@ -23,7 +23,7 @@ struct request {
 	bool interrupted;	   /* its client got a signal */
 	TAILQ_ENTRY(request) signalled_link;
 	uint64_t round;	  /* the last round of look() that visited it */
-	bool told;	  /* STOP_WORK has been passed on */
+	bool told, ends;  /* STOP_WORK has been passed on; CLIENT_ENDS */
 	uint64_t told_at; /* now_ns at that time */
 };
 

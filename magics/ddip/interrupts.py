@@ -25,7 +25,7 @@ class Preempted(KeyboardInterrupt):
     """The hosts of this cell are about to be taken away: it is time to write a checkpoint."""
 
 
-# In the order of enum interrupt_why (wire.h), from WHY_TIMEOUT on.
+# In the order of enum interrupt_why (wire.h), from WHY_TIMEOUT on; others are KeyboardInterrupt.
 _SAID = {
     Timeout: "the cell ran longer than the group's timeout",
     PeerFailed: "the cell failed on another rank",
@@ -40,8 +40,8 @@ for _kind in _SAID:
 
 
 def error(why):
-    """The exception to raise. why: an int, enum interrupt_why; 0: KeyboardInterrupt itself."""
-    if why == 0:
+    """The exception to raise. why: an int, enum interrupt_why."""
+    if not 0 < why <= len(_SAID):
         return KeyboardInterrupt()
     kind, said = list(_SAID.items())[why - 1]
     return kind(said)

@@ -198,11 +198,12 @@ class Exact:
 class Watch:
     """Follows one cell: prints its output, passes input on, explains why nothing arrives."""
 
-    def __init__(self, tool, cell, printer, stdin):
+    def __init__(self, tool, cell, printer, stdin, interrupts):
         self._tool = tool
         self._cell = cell
         self._printer = printer
         self._stdin = stdin
+        self._interrupts = interrupts
         self._begun = False
         self._running = Running(cell, printer)
         self.has_interrupted = False  # the cell, because nobody reads its output
@@ -222,17 +223,25 @@ class Watch:
         if messages:
             self._running.end(any(m["type"] in _ASKS for m in messages))
         for message in messages:
-            if message["type"] == "input_request":
-                self._printer.show_held(message["rank"])
-                self._stdin.ask(message["rank"], message.get("password"))
-            elif message["type"] == "input_watched":
-                self._stdin.ask(message["rank"], always=True)
+            if message["type"] in _ASKS:
+                self._ask(message)
             else:
                 self._printer.take(message)
         self._printer.go_on()
         self._running.show()
         if self._printer.is_unread and not self.has_interrupted:
             self._interrupt()
+
+    def _ask(self, message):
+        rank = message["rank"]
+        if message["type"] == "input_request":
+            self._printer.show_held(rank)
+        if self._interrupts.ended_by:  # nobody is there any more
+            self._stdin.end(rank)
+        elif message["type"] == "input_request":
+            self._stdin.ask(rank, message.get("password"))
+        else:
+            self._stdin.ask(rank, always=True)
 
     def end(self):
         """The cell is followed no longer."""
@@ -324,7 +333,7 @@ def run_cell(tool, source, choice, results, stdin=None, submitted=lambda cell: N
 def _see_to_its_end(tool, cell, choice, results, stdin, interrupts):
     printer = Printer(cell, choice, results)
     with stdin or Stdin(tool, choice.first) as source:
-        watch = Watch(tool, cell, printer, source)
+        watch = Watch(tool, cell, printer, source, interrupts)
         try:
             end = cells.follow(cell, watch.take, watch.patience, choice.shown(), False, interrupts)
         except KeyboardInterrupt:
@@ -418,6 +427,9 @@ class _NoInput:
 
     def ask(self, rank, secret=None, always=False):
         """Nothing is passed on."""
+
+    def end(self, rank):
+        """The same."""
 
 
 def _print_results(tool, cell, choice):

@@ -94,7 +94,7 @@ class Stdin:
                     self._running = True
                     self._start()
         elif not self._terminal:
-            self._end(rank)
+            self.end(rank)
 
     def _start(self):
         if self._thread is not None:
@@ -110,7 +110,7 @@ class Stdin:
             if piece:
                 self._write(piece)
             else:
-                self._end(self._rank)
+                self.end(self._rank)
                 self._always = self._always and not self._ended
 
     def _next_piece(self):
@@ -178,7 +178,7 @@ class Stdin:
         time.sleep(FULL_S)
         return bool(select.select([self._stop], [], [], 0)[0])
 
-    def _end(self, rank):
+    def end(self, rank):
         """Ends the rank's input."""
         try:
             self._tool.tell(f"rank{rank}/ctl", "eof")

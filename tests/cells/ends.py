@@ -25,6 +25,24 @@ LIMITS = {  # where something else decides
 OWN_ERRORS = (
     "%%bash", "DataLoader workers", "a collective of gloo", "the store", "the same with the GIL",
 )  # fmt: skip
+# Interrupted code that asks: (what waits, how it asks). Who has interrupted it may answer; so a
+# person does it again. Otherwise there is nobody, and the input is at its end.
+ASKS = {
+    "input() in finally": "input()",
+    "sys.stdin.read() in finally": "__import__('sys').stdin.read()",
+    "getpass in finally": "__import__('getpass').getpass()",
+    "os.read(0) in finally": "__import__('os').read(0, 1)",
+    "a child that reads in finally": "__import__('subprocess').run(['cat'])",
+    "breakpoint() in finally": "breakpoint(); x = 1",
+    "code.interact() in finally": "__import__('code').interact(local={})",
+    "input() in __exit__": None,
+}
+IN_EXIT = """
+class Asks:
+    __enter__ = lambda self: begins()
+    __exit__ = lambda self, *why: input() and None
+with Asks():
+    time.sleep(1000)"""
 # What waits -> (cell, what it writes when it is about to wait, what is then typed, after which it
 # writes `begins`). "" for what it writes: `begins`.
 SCENES = {
@@ -104,6 +122,14 @@ DEAF = {
         "",
     ),
 }
+SCENES |= {
+    what: (
+        "import time"
+        + (f"\nbegins()\ntry:\n    time.sleep(1000)\nfinally:\n    {asks}" if asks else IN_EXIT),
+        "",
+    )
+    for what, asks in ASKS.items()
+}
 NCCL = (
     "import ctypes, time, torch, torch.distributed as dist\n"
     "t = torch.ones(1 << 16, device='cuda')\n"
@@ -182,8 +208,8 @@ def over(number):
     return "state running" not in read(f"cells/{number}/status")
 
 
-def end_by(way, number, writer):
-    """Asks for the end. Returns the seconds until the cell has ended."""
+def end_by(way, number, writer, asks):
+    """Asks for the end. asks: the cell asks then. Returns the seconds until it has ended."""
     start = time.monotonic()
     if way == "Ctrl-C":
         writer.send_signal(signal.SIGINT)
@@ -191,6 +217,10 @@ def end_by(way, number, writer):
         writer.send_signal(signal.SIGKILL)
     elif way == "interrupt":
         ctl("interrupt", f"cells/{number}/ctl")
+        if asks:
+            until(lambda: read("ranks").count("state=input") == 2, "the question")
+            start = time.monotonic()
+            ctl("interrupt", f"cells/{number}/ctl")
     elif way == "stop":
         ctl("stop")
     until(lambda: over(number), f"end by {way}")
@@ -204,7 +234,7 @@ def check(what, scene, way, most):
         ctl(f"timeout {timeout}")
     try:
         number, writer = begin(scene)
-        took = end_by(way, number, writer)
+        took = end_by(way, number, writer, what in ASKS)
         if timeout:
             took = float(read(f"cells/{number}/status").split("seconds ")[1].split()[0]) - timeout
         writer.wait(HANG_S)
@@ -218,7 +248,7 @@ def check(what, scene, way, most):
             failures.append(f"{what} by {way}: took {took:.2f} s")
         error = read(f"cells/{number}/error")
         name = {"timeout": "ddip.Timeout", "stop": "ddip.Stopped"}.get(way, "KeyboardInterrupt")
-        if "lost" not in want and name not in error and what not in OWN_ERRORS:
+        if "lost" not in want and name not in error and what not in (*OWN_ERRORS, *ASKS):
             failures.append(f"{what} by {way}: {name} is not in {error!r}")
     finally:
         if timeout:

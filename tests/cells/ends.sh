@@ -54,3 +54,19 @@ x = 1'
 at_prompt Pdb
 echo 'time.sleep(1000)' >"$G/rank0/stdin"
 like 'a timeout ends the prompt with its command' "$(wait_cell "$n")" 'state timeout'
+echo 'timeout off' >"$G/ctl"
+# a writer that catches the signal waits on; its death is another one
+env --default-signal=INT "$PLAIN_PYTHON" -c "open('$G/cell', 'w').write('''import time
+try:
+    print('begins', flush=True)
+    time.sleep(1000)
+finally:
+    input()''')" 2>"$T/writer" &
+until_true grep -q '^state busy' "$G/status"
+n=$(readlink "$G/cells/last")
+at_prompt begins
+kill -INT $!
+until_true grep -q state=input "$G/ranks"
+kill -KILL $!
+wait $!
+like 'a writer that is killed after it' "$(wait_cell "$n")" 'state interrupted'

@@ -280,6 +280,22 @@ wait $pid
 like 'two that end it: the status is that of one' $? '^(129|143)$' # the kernel may give them to two threads
 is 'two that end it are one interrupt' "$("$ddip" exec caught)" 1
 rm "$T/told"
+# who has sent it answers no more
+exec 7<>"$T/lines"
+"$ddip" exec 'import time
+try:
+    print("first", flush=True)
+    time.sleep(1000)
+finally:
+    input()' <&7 >"$T/told" 2>&1 &
+pid=$!
+until_true grep -qs first "$T/told"
+kill -TERM $pid
+wait $pid
+is 'a cell that asks after it: status' $? 143
+is 'has ended' "$(state)" interrupted
+exec 7>&-
+rm "$T/told"
 (
 	trap '' HUP
 	exec "$ddip" exec "$sleeps" >"$T/told" 2>&1

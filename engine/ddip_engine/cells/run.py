@@ -303,7 +303,8 @@ def _by_interrupt(error, cell):
         return True
     if not cell.interrupted:
         return False
-    if isinstance(error, SystemExit) or _ENDED_WAIT.search(one_line(error)):
+    exits = SystemExit, getattr(sys.modules.get("bdb"), "BdbQuit", SystemExit)
+    if isinstance(error, exits) or _ENDED_WAIT.search(one_line(error)):
         return True
     seen = set()
     while error is not None and id(error) not in seen:
