@@ -1,6 +1,7 @@
 """Saved directories: `save` and `load` of 2 ranks with 1 GiB each, beside `cp` of the same bytes to
 the same disk, and fsync, as save does it. A load reads what was just written."""
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -26,6 +27,20 @@ def clock(fn):
     return time.perf_counter() - begin
 
 
+def freed(m):
+    """Waits until rank 0 has freed what the last save has replaced: cp must not wait for that."""
+    ours = os.path.join(m.dir, "saved")
+    while any(f.startswith(ours) and f.endswith(" (deleted)") for f in files(m.pids()[0])):
+        time.sleep(0.01)
+
+
+def files(pid):
+    """The paths of the files that this process has open."""
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            yield os.readlink(f"/proc/{pid}/fd/{fd}")
+
+
 def copy(source, to):
     subprocess.run(["cp", "-r", source, to], check=True)
     for each in (to, *(os.path.join(to, name) for name in os.listdir(to))):
@@ -43,6 +58,7 @@ def main(report):
         for round_ in range(ROUNDS + 1):  # the first one makes no old files free
             shutil.rmtree(copied, ignore_errors=True)
             taken = {"save": clock(lambda: m.write("ctl", f"save {saved}\n"))}
+            freed(m)
             its = clock(lambda: copy(saved, copied))
             taken["load"] = clock(lambda: m.write("ctl", f"load {saved}\n"))
             if round_:

@@ -2,6 +2,7 @@
 # The verb `clone`: a rank's variables come to others, shared objects stay shared, and models and optimizers stay the
 # same objects where the other rank has them.
 . "$(dirname "$0")/../lib.sh"
+. "$ROOT/tests/classes.sh"
 
 export XDG_CACHE_HOME=$T/cache
 mount_torch -o "size=3,grace=0.5,gpus=none"
@@ -10,28 +11,7 @@ clone() {
 	errno write "$G/ctl" "clone $*"
 }
 
-cell 'import numpy as np, random, sys, threading, torch, types
-from torch.nn.parallel import DistributedDataParallel as DDP
-from dataclasses import dataclass
-import enum
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.lin = torch.nn.Linear(4, 3)
-        self.register_buffer("seen", torch.zeros(2))
-    def forward(self, x):
-        self.seen += 1
-        return scale * self.lin(x)
-
-@dataclass
-class Config:
-    lr: float
-    tags: list
-
-class Mode(enum.Enum):
-    A = 1
-    B = 2
+cell "$classes"'
 
 def step():
     optimizer.zero_grad()

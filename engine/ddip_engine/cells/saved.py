@@ -90,33 +90,30 @@ class _Scope:
 
 
 def _save(path, token, scope, call):
-    return call(_write, path, token, scope)
+    lost = []
 
-
-def _write(path, token, scope):
-    with saved_dir.Aside(path, token) as aside:
+    def pickled():
         about = {"path": list(sys.path), "cwd": "", "frame": scope.where(), "own": [*scope.own]}
         names = dict(scope.all)
-        pickled, pickler, head = clone.dump(names, about, tracks=False)
+        pickle, pickler, head = clone.dump(names, about, tracks=False)
         hides = f"the global of this name: {scope.where()} has a variable of its own"
-        lost = head["failures"] + [(name, hides) for name in scope.hidden]
-        buffers = [memoryview(buffer).cast("B") for buffer in pickler.buffers]
-        file = f"rank{state.rank}.p5"
-        size = aside.write(file, lambda to: p5.write(to.write, pickled, buffers))
+        lost[:] = head["failures"] + [(name, hides) for name in scope.hidden]
+
+        def write(write_all):
+            buffers = [memoryview(buffer).cast("B") for buffer in pickler.buffers]
+            p5.write(write_all, pickle, buffers)
+
         types = {name: type_name(type(value)) for name, value in names.items()}
-        said = {"bytes": size, "names": types, "lost": lost}
-        aside.write(f"rank{state.rank}.json", lambda to: to.write(json.dumps(said).encode()))
-        aside.say(saved_dir.WRITTEN)
-        if state.rank == 0:
-            aside.wait(range(state.size), saved_dir.WRITTEN)
-            _write_manifest(aside, scope)
-            aside.place()
-        aside.part()
+        return write, {"names": types, "lost": lost}
+
+    where = scope.where()
+    with saved_dir.Aside(path, token) as aside:
+        aside.save(call, pickled, lambda said: _write_manifest(aside, where, said))
     return lost
 
 
-def _write_manifest(aside, scope):
-    said = [aside.take(f"rank{rank}.json") for rank in range(state.size)]
+def _write_manifest(aside, where, said):
+    """said: what each rank has told."""
     names, lost = {}, {}
     for rank, each in enumerate(said):
         for name, kind in each["names"].items():
@@ -130,7 +127,7 @@ def _write_manifest(aside, scope):
         "size": state.size,
         "python": platform.python_version(),
         "torch": str(getattr(torch, "__version__", "")),
-        "frame": scope.where(),
+        "frame": where,
         "files": {
             f"rank{rank}.p5": {"bytes": each["bytes"], "pickle": True}
             for rank, each in enumerate(said)
@@ -139,14 +136,14 @@ def _write_manifest(aside, scope):
         "lost": [{"text": one_line(text), "ranks": ranks} for text, ranks in lost.items()],
     }
     text = json.dumps(manifest, indent=1) + "\n"
-    aside.write(saved_dir.MANIFEST, lambda to: to.write(text.encode()))
+    aside.write(saved_dir.MANIFEST, lambda write_all: write_all(text.encode()))
     if lost:
         lines = [
             one_line(text) + ("" if len(ranks) == state.size else f" (ranks {ranks})") + "\n"
             for text, ranks in lost.items()
         ]
-        text = "".join(lines).encode("utf-8", "backslashreplace")
-        aside.write(saved_dir.LOST, lambda to: to.write(text))
+        listed = "".join(lines).encode("utf-8", "backslashreplace")
+        aside.write(saved_dir.LOST, lambda write_all: write_all(listed))
 
 
 # ---- load

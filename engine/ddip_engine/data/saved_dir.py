@@ -7,6 +7,10 @@
 The ranks need no process group to meet, which may be broken or absent. They meet in the directory
 that they write: the size of its file `.K` says how far rank K has come. A size takes no room on a
 full disk. Making a file, and opening one, asks the server of a network file system, not a cache.
+
+Rank 0 removes rankK.json once all ranks have written theirs, and puts the directory in its place
+when it has removed them all. So a rank that gives up removes that file first: if it is gone, the
+rank's part is not its own any more.
 """
 
 import contextlib
@@ -18,6 +22,7 @@ import os
 import shutil
 import stat
 import time
+from _thread import allocate_lock, start_new_thread
 
 from ddip_engine import state
 from ddip_engine.data.view import Incoming
@@ -25,8 +30,11 @@ from ddip_engine.state import EngineError
 
 FORMAT = "ddip-saved 1"
 MANIFEST, LOST = "manifest.json", "lost"
-BEGUN, WRITTEN, DONE, _FAILED = 1, 2, 3, 16  # sizes; FAILED + errno
+_BEGUN, _READY, _WRITTEN, _DONE, _FAILED = 1, 2, 3, 4, 16  # sizes; FAILED + errno
 _SHARED_S = 10.0  # in which ranks of several hosts have to see each other's files
+_LEAVES_S = 2.0  # how long an interrupted rank waits for the disk
+_PART = 16 << 20  # bytes that are written between two looks at whether they are still wanted
+_FREED = 64  # files that are freed later, at most
 _POLL_S = (0.0005, 0.02)
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -79,54 +87,107 @@ def _beside(path, kind):
     return [os.path.join(folder, each) for each in found]
 
 
+class _Disk:
+    """Calls functions one after the other, each in a thread: nothing interrupts a wait for a disk,
+    but the wait for a thread can be."""
+
+    def __init__(self):
+        self.ended = allocate_lock()  # of the last one: held while it runs
+
+    def start(self, function, *args):
+        """Calls it when what was called before has ended. Returns the lock that it holds until it
+        has, and the list which has its outcome then."""
+        before, ended, outcome = self.ended, allocate_lock(), []
+
+        def run():
+            with before:
+                pass
+            try:
+                outcome.extend((function(*args), None))
+            except BaseException as e:
+                outcome.extend((None, e))
+            ended.release()
+
+        ended.acquire()
+        self.ended = ended
+        try:
+            start_new_thread(run, ())
+        except RuntimeError:  # the system refuses
+            self.ended = before
+            raise
+        return ended, outcome
+
+    def call(self, function, *args):
+        """Returns function(*args). If this is interrupted, the function is not."""
+        ended, outcome = self.start(function, *args)
+        with ended:
+            value, error = outcome
+        outcome.clear()
+        try:
+            if error is not None:
+                raise error
+            return value
+        finally:
+            del error  # its traceback has this frame
+
+
 class Aside:
-    """The directory that is being written. A context: what fails in it leaves nothing behind."""
+    """The directory that is being written. A context: what fails in it leaves nothing behind.
+    An interrupt that comes when it is in place is ignored."""
 
     def __init__(self, path, token):
-        self.path, self.aside = path, f"{path}.tmp-{token}"
+        self.path, self.aside, self.old = path, f"{path}.tmp-{token}", f"{path}.old-{token}"
         self.fd = self.own = -1
-        self.placed = False
+        self.offered = self.placed = False
+        self.given_up = False
+        self.disk = _Disk()
 
     def __enter__(self):
-        try:
-            self._check_old()
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(self.aside, 0o700)
-            self.fd = _open_folder(self.aside)
-            for rank in range(state.size):
-                fd = os.open(f".{rank}", _FILE | os.O_RDWR | os.O_CREAT, 0o600, dir_fd=self.fd)
-                if rank == state.rank:
-                    self.own = fd
-                else:
-                    os.close(fd)
-            if state.rank == 0:
-                with contextlib.suppress(OSError):  # a file system without locks
-                    fcntl.flock(self.own, fcntl.LOCK_EX)
-                self._clean_up()
-            self.say(BEGUN)
-            if state.rank and state.host:
-                self._find_first()
-        except BaseException as e:
-            self.__exit__(type(e), e, None)
-            raise
         return self
 
     def __exit__(self, kind, error, trace):
-        if kind is not None and self.fd >= 0 and not self.placed:
-            with contextlib.suppress(OSError):
-                os.ftruncate(self.own, _FAILED + (getattr(error, "errno", None) or 0))
-            if state.rank == 0:
-                shutil.rmtree(self.aside, ignore_errors=True)
-            for name in (f"rank{state.rank}.p5", f"rank{state.rank}.json"):
-                with contextlib.suppress(OSError):
-                    os.unlink(name, dir_fd=self.fd)
-            if state.rank:
-                with contextlib.suppress(OSError):  # rank 0 has not come: another host's directory
-                    if self.heard(0) == 0:
-                        shutil.rmtree(self.aside, ignore_errors=True)
-        for fd in (self.fd, self.own):
-            if fd >= 0:
+        self.given_up = kind is not None
+        ended, _ = self.disk.start(self._leave, getattr(error, "errno", None) or 0)
+        if ended.acquire(timeout=-1 if kind is None else _LEAVES_S):
+            ended.release()
+        return self.placed and isinstance(error, KeyboardInterrupt)
+
+    def save(self, call, pickle, manifest):
+        """Saves. call: see saved.py; pickle(): returns a function that passes the bytes of rankK.p5
+        to its argument, and a dict; manifest(dicts): writes what is told of all ranks."""
+        call(self.disk.call, self._begin)
+        write, said = call(pickle)
+        call(self.disk.call, self._offer, write, said)
+        if state.rank == 0:
+            call(self.disk.call, self._wait, range(1, state.size), _WRITTEN)
+            self.disk.call(self._place, manifest)
+            call(self.disk.call, self._part)
+        else:
+            call(self.disk.call, self._wait, [0], _DONE)
+            self.placed = True
+
+    # ---- in the threads
+
+    def _begin(self):
+        self._check_old()
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(self.aside, 0o700)
+        self.fd = _open_folder(self.aside)
+        for rank in range(state.size):
+            fd = os.open(f".{rank}", _FILE | os.O_RDWR | os.O_CREAT, 0o600, dir_fd=self.fd)
+            if rank == state.rank:
+                self.own = fd
+            else:
                 os.close(fd)
+        if state.rank == 0:
+            with contextlib.suppress(OSError):  # a file system without locks
+                fcntl.flock(self.own, fcntl.LOCK_EX)
+        self._say(_BEGUN)
+        if state.rank == 0:
+            self._make_room()
+            self._say(_READY)
+        elif state.host:
+            self._find_first()
 
     def _check_old(self):
         """What is there must be nothing, empty, or saved by this user."""
@@ -142,36 +203,139 @@ class Aside:
             text = "it is there, and is no directory that `save` has made"
             raise EngineError(errno.ENOTEMPTY, f"{self.path}: {text}")
 
-    def _clean_up(self):
+    def _make_room(self):
         """Removes what saves to this place have left that were killed."""
-        for path in _beside(self.path, "tmp"):
-            if path == self.aside:
-                continue
+        with _freed:
+            pass
+        left = _beside(self.path, "old")  # listed first: the next line finds what has replaced them
+        if not os.path.exists(f"{self.path}/{MANIFEST}"):
+            left = []
+        left += [path for path in _beside(self.path, "tmp") if path != self.aside]
+        for path in left:
             with contextlib.suppress(OSError, EngineError):
-                os.close(_open_folder(path))
-                fd = os.open(f"{path}/.0", _FILE | os.O_RDWR)
-                try:
-                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if path.startswith(f"{self.path}.old-") or _is_left(path):
+                    os.close(_open_folder(path))
                     shutil.rmtree(path)
-                finally:
-                    os.close(fd)
 
     def _find_first(self):
         end = time.monotonic() + _SHARED_S
-        while self.heard(0) == 0:
+        while self._heard(0) == 0:
             if time.monotonic() > end:
                 text = f"rank 0 has not come there as host {state.host} sees it, in {_SHARED_S:g} s"
                 text += ": it must be one directory for all hosts"
                 raise EngineError(errno.ENOENT, f"{self.path}: {text}")
             time.sleep(_POLL_S[1])
 
+    def _offer(self, write, said):
+        """Writes this rank's names, and offers them to rank 0."""
+        self._wait([0], _READY)
+        try:
+            size = self.write(f"rank{state.rank}.p5", write)
+            text = json.dumps({"bytes": size, **said}).encode()
+            self.write(f"rank{state.rank}.json", lambda write_all: write_all(text))
+        except FileNotFoundError:
+            self._wait([0], _WRITTEN)  # raises: it has given up, and removed all
+            raise
+        self._say(_WRITTEN)
+        self.offered = True
+
+    def write(self, name, write):
+        """Makes a file of what write(write_all) passes to its argument, and has it on the disk.
+        Returns its size."""
+        with open(os.open(name, _NEW, 0o600, dir_fd=self.fd), "wb", 1 << 20) as file:
+
+            def write_all(data):
+                data = memoryview(data)
+                for at in range(0, len(data), _PART):
+                    if self.given_up:
+                        raise EngineError(errno.ECANCELED, f"{self.path}: given up")
+                    file.write(data[at : at + _PART])
+
+            write(write_all)
+            file.flush()
+            os.fsync(file.fileno())
+            return os.fstat(file.fileno()).st_size
+
+    def _take(self, rank):
+        """Takes what a rank has offered. Raises EngineError if it has given up."""
+        name = f"rank{rank}.json"
+        try:
+            with open(os.open(name, _FILE, dir_fd=self.fd)) as file:
+                said = json.load(file)
+            os.unlink(name, dir_fd=self.fd)
+        except FileNotFoundError:
+            text = f"{self.path}: rank {rank} has given up: nothing is saved"
+            raise EngineError(errno.ECANCELED, text) from None
+        return said
+
+    def _place(self, manifest):
+        """Puts the directory in its place, in that of the one which is there. On rank 0."""
+        manifest([self._take(rank) for rank in range(state.size)])
+        os.fsync(self.fd)
+        try:
+            os.rename(self.aside, self.path)  # nothing, or an empty one, is there
+        except OSError as e:
+            if e.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            if _exchange(self.aside, self.path):
+                self.placed = True
+                os.rename(self.aside, self.old)
+            else:
+                os.rename(self.path, self.old)
+                os.rename(self.aside, self.path)
+        self.placed = True
+        _sync(os.path.dirname(self.path))
+        self._say(_DONE)
+        _remove(_beside(self.path, "old"))
+
+    def _part(self):
+        """Removes the ranks' files when all of them know that it is in place. On rank 0."""
+        for rank in range(1, state.size):
+            with contextlib.suppress(EngineError):  # it is there all the same
+                self._wait([rank], _DONE)
+        for rank in range(state.size):
+            os.unlink(f".{rank}", dir_fd=self.fd)
+
+    def _leave(self, no):
+        """The last word. no: the errno if this rank gives up."""
+        try:
+            if self.own >= 0 and not self.placed:
+                self._give_up(no)
+            if self.own >= 0:
+                self._say(_DONE if self.placed else _FAILED + no)
+        except OSError:  # the disk is not reached any more
+            return
+        finally:
+            for fd in (self.fd, self.own):
+                if fd >= 0:
+                    os.close(fd)
+
+    def _give_up(self, no):
+        """Removes what this rank has written, unless rank 0 has taken it."""
+        if state.rank == 0:
+            self._say(_FAILED + no)
+            shutil.rmtree(self.aside, ignore_errors=True)
+            return
+        try:
+            os.unlink(f"rank{state.rank}.json", dir_fd=self.fd)
+        except FileNotFoundError:
+            if self.offered:
+                with contextlib.suppress(EngineError):  # rank 0 has given up, too
+                    self._wait([0], _DONE, _SHARED_S)
+                    self.placed = True
+                return
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(f"rank{state.rank}.p5", dir_fd=self.fd)
+        if self._heard(0) == 0:  # rank 0 has not come: another host's directory
+            shutil.rmtree(self.aside, ignore_errors=True)
+
     # ---- what the ranks say
 
-    def say(self, size):
+    def _say(self, size):
         """Tells the others how far this rank has come."""
         os.ftruncate(self.own, size)
 
-    def heard(self, rank):
+    def _heard(self, rank):
         """How far that rank has come; None: it has given up, and removed all."""
         try:
             fd = os.open(f".{rank}", _FILE, dir_fd=self.fd)
@@ -182,11 +346,15 @@ class Aside:
         finally:
             os.close(fd)
 
-    def wait(self, ranks, size):
-        """Waits until these ranks have come as far. Raises EngineError if one has failed."""
+    def _wait(self, ranks, size, limit=0):
+        """Waits until these ranks have come as far. Raises EngineError if one has failed, and when
+        this rank has given up; limit: that many seconds later."""
         pause, most = _POLL_S
+        end = time.monotonic() + limit
         for rank in ranks:
-            while (said := self.heard(rank)) is not None and said < size:
+            while (said := self._heard(rank)) is not None and said < size:
+                if self.given_up and time.monotonic() > end:
+                    raise EngineError(errno.ECANCELED, f"{self.path}: given up")
                 time.sleep(pause)
                 pause = min(2 * pause, most)
             if said is None or said >= _FAILED:
@@ -195,54 +363,49 @@ class Aside:
                 no = no if no > 0 else errno.ECANCELED
                 raise EngineError(no, f"{self.path}: rank {rank} has failed{why}: nothing is saved")
 
-    # ---- files
 
-    def write(self, name, write):
-        """Makes a file of what write(file) writes, and has it on the disk. Returns its size."""
-        with open(os.open(name, _NEW, 0o600, dir_fd=self.fd), "wb", 1 << 20) as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-            return os.fstat(file.fileno()).st_size
+def _is_left(path):
+    """Has a save left it that was killed? The lock of one that is written is held. One that was
+    replaced, or only begun, has no lock."""
+    os.close(_open_folder(path))
+    try:
+        fd = os.open(f"{path}/.0", _FILE | os.O_RDWR)
+    except FileNotFoundError:
+        names = os.listdir(path)
+        return not names or MANIFEST in names
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.close(fd)
+    return True
 
-    def take(self, name):
-        """The JSON in a file, which is removed."""
-        with open(os.open(name, _FILE, dir_fd=self.fd)) as file:
-            said = json.load(file)
-        os.unlink(name, dir_fd=self.fd)
-        return said
 
-    def place(self):
-        """Puts the directory in its place, in that of the one which is there. On rank 0."""
-        os.fsync(self.fd)
-        old = self.aside
-        try:
-            os.rename(self.aside, self.path)  # nothing, or an empty one, is there
-        except OSError as e:
-            if e.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-            if not _exchange(self.aside, self.path):
-                old = self.aside.replace(".tmp-", ".old-")
-                os.rename(self.path, old)
-                os.rename(self.aside, self.path)
-        self.placed = True
-        _sync(os.path.dirname(self.path))
-        for path in {old, *_beside(self.path, "old")}:
+_freed = allocate_lock()  # held while the blocks of removed files are freed
+
+
+def _remove(paths):
+    """Removes directories. The blocks of their files are freed later, by a thread, as that takes a
+    disk long; if this process ends before, the kernel does."""
+    files = []
+    for path in paths:
+        with contextlib.suppress(OSError), os.scandir(path) as entries:
+            for each in entries:
+                if each.is_file(follow_symlinks=False) and len(files) < _FREED:
+                    files.append(os.open(each.path, _FILE | os.O_NONBLOCK))
+        shutil.rmtree(path, ignore_errors=True)
+
+    def free():
+        for fd in files:
+            os.close(fd)
+        for path in paths:  # a network file system has kept the names of open files
             shutil.rmtree(path, ignore_errors=True)
+        _freed.release()
 
-    def part(self):
-        """The last word: rank 0 has placed it, the others have seen that."""
-        if state.rank:
-            self.wait([0], DONE)
-            self.placed = True
-            self.say(DONE)
-            return
-        self.say(DONE)
-        for rank in range(1, state.size):
-            with contextlib.suppress(EngineError):  # it is there all the same
-                self.wait([rank], DONE)
-        for rank in range(state.size):
-            os.unlink(f".{rank}", dir_fd=self.fd)
+    _freed.acquire()
+    try:
+        start_new_thread(free, ())
+    except RuntimeError:  # the system refuses
+        free()
 
 
 def _sync(path):
