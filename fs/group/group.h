@@ -39,8 +39,9 @@ struct host_settings {
 
 /* What a preemption does (preempt.c). */
 struct preempt_settings {
-	int signo;  /* the signal that tells of one; 0: none */
-	char *save; /* the directory to save to before; owned, "": none */
+	int signo;     /* the signal that tells of one; 0: none */
+	char *save;    /* the directory to save to before; owned, "": none */
+	double within; /* seconds that the save may take */
 };
 
 /* The settings that the ranks' processes are told. */

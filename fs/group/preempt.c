@@ -14,9 +14,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
-/* SAME_S: signals within this time belong to one preemption. BEGINS_MS: in which a save has to come
- * to a step, where `grace` gives it more. */
-enum { SAME_S = 60, BEGINS_MS = 10000 };
+enum { SAME_S = 60 }; /* signals within this time belong to one preemption */
 
 /* Preempts the running cells, except one. */
 static void
@@ -45,21 +43,30 @@ preempt_now(struct group *g, const struct cell *but)
 struct saving {
 	struct task *w;
 	void (*ended)(struct task *w);
-	struct timer *timer; /* until it has begun; NULL: the time is up */
+	struct timer *timer; /* NULL: the time is up */
+	bool within;	     /* the running cell, which is told when it has ended */
 };
 
 static void
 save_ended(struct task *w)
 {
-	struct saving *s = w->arg;
+	struct saving s = *(struct saving *)w->arg;
 	struct group *g = w->g;
+	struct err e = {0};
 
-	loop_timer_del(s->timer);
+	loop_timer_del(s.timer);
+	free(w->arg);
 	w->arg = NULL;
-	w->ended = s->ended;
-	free(s);
+	if (!s.timer && w->err.no) {
+		fail(&e, ETIMEDOUT,
+		    "save %s: not complete %g s after the signal, and ended; what is there is "
+		    "whole",
+		    g->set.on_preempt.save, g->set.on_preempt.within);
+		journal_fail(g, &e, "on_preempt");
+	}
+	w->ended = s.ended;
 	w->ended(w);
-	if (g->life.state == G_READY)
+	if (s.within && g->life.state == G_READY)
 		preempt_now(g, NULL);
 }
 
@@ -67,16 +74,19 @@ static void
 on_late(void *arg)
 {
 	struct saving *s = arg;
+	struct task *w = s->w;
 
 	s->timer = NULL;
-	task_cancel(s->w, ETIMEDOUT, "the cell is preempted: it has made no step"); /* frees s */
+	if (!task_cancel(w, ETIMEDOUT, "it has not begun in the time that a preemption leaves"))
+		escalation_interrupt(w, WHY_PREEMPTED);
 }
 
 static void
 save_first(struct group *g)
 {
+	const struct preempt_settings *set = &g->set.on_preempt;
 	struct err e = {0};
-	struct cell *c = save_submit(g, "save", g->set.on_preempt.save, &e);
+	struct cell *c = save_submit(g, "save", set->save, &e);
 	struct saving *s;
 
 	if (!c) {
@@ -84,15 +94,13 @@ save_first(struct group *g)
 		preempt_now(g, NULL);
 		return;
 	}
-	if (!c->w->payload.steer) { /* no cell runs on all ranks */
-		preempt_now(g, c);
-		return;
-	}
 	s = xcalloc(1, sizeof(*s));
-	*s = (struct saving){c->w, c->w->ended, NULL};
-	s->timer = loop_timer(daemon_.loop, BEGINS_MS, on_late, s);
+	*s = (struct saving){c->w, c->w->ended, NULL, c->w->payload.steer != NULL};
+	s->timer = loop_timer(daemon_.loop, (uint64_t)(set->within * MS_PER_S), on_late, s);
 	c->w->arg = s;
 	c->w->ended = save_ended;
+	if (!s->within) /* no cell runs on all ranks */
+		preempt_now(g, c);
 }
 
 void

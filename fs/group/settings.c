@@ -37,7 +37,8 @@ enum { HOSTS_FILE_MAX = 1 << 20 }; /* bytes */
 
 #define DEFAULT_LAUNCHER "ssh"
 
-enum { DEFAULT_LINGER = 30 }; /* seconds */
+/* In seconds. Slurm (KillWait) and Kubernetes give 30 by default between SIGTERM and SIGKILL. */
+enum { DEFAULT_LINGER = 30, DEFAULT_SAVE = 20 };
 
 /* A value in struct settings. Its verb's function reads and checks it. */
 struct setting {
@@ -63,7 +64,7 @@ settings_default(struct settings *s)
 	    .cwd = xstrdup(daemon_.cwd),
 	    .preload = xstrdup(""),
 	    .env = xstrdup(""),
-	    .on_preempt = {0, xstrdup("")},
+	    .on_preempt = {0, xstrdup(""), DEFAULT_SAVE},
 	    .hosts = {xstrdup(""), xstrdup(DEFAULT_LAUNCHER), xstrdup(""), xstrdup(""),
 		DEFAULT_LINGER},
 	    .timeout = -1,
@@ -107,6 +108,15 @@ changed(const struct verb_call *c)
 	return 0;
 }
 
+static bool
+are_seconds(const char *word, double most, double *out)
+{
+	char *end;
+
+	*out = strtod(word, &end);
+	return end != word && !*end && isfinite(*out) && *out >= 0 && *out <= most;
+}
+
 /* -1 stands for off, where that is allowed. */
 static int
 set_seconds(struct verb_call *c)
@@ -114,14 +124,12 @@ set_seconds(struct verb_call *c)
 	long long most = c->verb->setting->most;
 	double *value = value_of(c), d;
 	bool may_be_off = strcmp(c->verb->args, "S|off") == 0;
-	char *end;
 
 	if (may_be_off && strcmp(c->word[1], "off") == 0) {
 		*value = -1;
 		return changed(c);
 	}
-	d = strtod(c->word[1], &end);
-	if (end == c->word[1] || *end || !isfinite(d) || d < 0 || d > (double)most)
+	if (!are_seconds(c->word[1], (double)most, &d))
 		return fail(c->e, EINVAL, "%s: want seconds, 0..%lld%s, not '%.80s'", c->word[0],
 		    most, may_be_off ? ", or off" : "", c->word[1]);
 	*value = d;
@@ -223,6 +231,7 @@ print_preempt(const void *value, struct buf *out)
 	if (*s->save) {
 		buf_adds(out, " save ");
 		words_print(s->save, out);
+		buf_addf(out, " %g", s->within);
 	}
 }
 
@@ -404,22 +413,42 @@ do_clock(struct verb_call *c)
 }
 
 static int
-do_on_preempt(struct verb_call *c)
+set_preempt(struct preempt_settings *set, char **word, int n, struct err *e)
 {
-	struct preempt_settings *set = &group_of(c)->set.on_preempt;
-	int signo = signal_name_find(c->word[1]);
+	int signo = n ? signal_name_find(word[0]) : 0;
 	const int *known = signal_preempts;
+	double within = DEFAULT_SAVE;
 
 	while (*known && *known != signo)
 		known++;
-	if (!*known && strcmp(c->word[1], "off") != 0)
-		return fail(c->e, EINVAL,
-		    "on_preempt: want USR1, USR2, XCPU, PWR, TERM or off, not '%.80s'", c->word[1]);
-	if (c->n > 1 && (c->n != 3 || strcmp(c->word[2], "save") != 0 || !*c->word[3] || !*known))
-		return fail(c->e, EINVAL, "on_preempt: want SIGNAL save DIR, or SIGNAL alone");
+	if (!n || (!*known && strcmp(word[0], "off") != 0))
+		return fail(e, EINVAL,
+		    "on_preempt: want USR1, USR2, XCPU, PWR, TERM or off, not '%.80s'",
+		    n ? word[0] : "");
+	if (n > 1 && (n < 3 || n > 4 || strcmp(word[1], "save") != 0 || !*word[2] || !*known ||
+			 (n == 4 && !are_seconds(word[3], SECONDS_MAX, &within))))
+		return fail(e, EINVAL,
+		    "on_preempt: want SIGNAL alone, or SIGNAL save DIR and, if not %d, the seconds "
+		    "that it may take",
+		    DEFAULT_SAVE);
 	set->signo = *known;
-	xreplace(&set->save, c->n > 1 ? c->word[3] : "");
+	xreplace(&set->save, n > 1 ? word[2] : "");
+	set->within = within;
 	return 0;
+}
+
+/* A mount option passes all words as one. */
+static int
+do_on_preempt(struct verb_call *c)
+{
+	char *copy = xstrdup(c->word[1]), *word[WORDS_MAX];
+	int n = c->n == 1 ? words_split(copy, word, WORDS_MAX, c->e) : c->n;
+
+	if (n >= 0)
+		n = set_preempt(
+		    &group_of(c)->set.on_preempt, c->n == 1 ? word : c->word + 1, n, c->e);
+	free(copy);
+	return n;
 }
 
 /* ---- where ranks run: a list of hosts is read once, when it is set; later changes of a file have
@@ -571,7 +600,7 @@ static const struct verb verbs[] = {
     {"engine", "PATH|DIR/|auto", "the path of ddip-engine on the hosts, or where a copy is kept; auto: it is copied there", 1, 1, 0, do_engine, SETTING(print_or_auto, hosts.engine)},
     {"master_addr", "ADDR|auto", "the address at which all hosts reach rank 0's host", 1, 1, VERB_LACKING, do_master_addr, SETTING(print_or_auto, hosts.master_addr)},
     {"linger", "S", "seconds that ranks outlive the connection to their host", 1, 1, 0, set_seconds, SETTING(print_seconds, hosts.linger, .most = LINGER_MAX)},
-    {"on_preempt", "SIGNAL [save DIR]|off", "the signal before a preemption: saves, raises ddip.Preempted in cells", 1, 3, 0, do_on_preempt, SETTING(print_preempt, on_preempt)},
+    {"on_preempt", "SIGNAL [save DIR [S]]|off", "the signal before a preemption: saves within S seconds, raises ddip.Preempted in cells", 1, 4, 0, do_on_preempt, SETTING(print_preempt, on_preempt)},
     {"gpus", "all|none|3,1|UUID", "the GPUs, in this order; one named twice serves two ranks", 1, WORDS_MAX, 0, do_gpus, SETTING(print_word, gpus)},
     {"backend", "auto|nccl|gloo|none", "the backend of the process group", 1, 1, 0, do_backend, SETTING(print_word, backend)},
     {"python", "PATH", "the Python interpreter", 1, 1, 0, do_python, SETTING(print_word, python)},

@@ -35,7 +35,7 @@ def own_daemon(tool, options):
         mount.serve(socket, words)
         tool.use(socket)
         _check_names(tool, settings)
-        with _told_to_end(tool, settings.get("on_preempt", "")):
+        with _told_to_end(tool, settings.get("on_preempt", "").partition(" ")[0]):
             yield
     finally:
         _end(tool)

@@ -67,8 +67,8 @@ is 'behind the cell of some ranks' "$(cat "$T/outcome")" 0
 # a preemption saves first, then the program gets its exception; the last one stays where that cannot be
 rm -r ck
 printf '%s\n' stop "on_preempt USR1 save '$T/work/ck'" start >"$G/ctl"
-is 'the setting' "$(grep ^on_preempt "$G/ctl")" "on_preempt USR1 save $T/work/ck"
-is 'wrong' "$(errno write "$G/ctl" 'on_preempt USR1 save')" EBUSY
+is 'the setting' "$(grep ^on_preempt "$G/ctl")" "on_preempt USR1 save $T/work/ck 20"
+is 'not now' "$(errno write "$G/ctl" 'on_preempt USR1')" EBUSY
 program 150 0.02 >"$T/preempted" 2>&1 &
 running=$!
 until_true steps 3
@@ -95,3 +95,29 @@ ok grep -q '"opt"' ck/manifest.json
 cell 'between = 1'
 is 'between cells' "$(errno write "$G/ctl" preempt)" 0
 until_true grep -q '"between"' ck/manifest.json
+
+# a save that takes longer than there is time is ended, and the last one stays
+printf '%s\n' stop 'grace 5' >"$G/ctl"
+for words in 'save' 'save ck soon' 'save ck -1' 'save ck 1 2' 'load ck'; do
+	is "on_preempt USR1 $words" "$(errno write "$G/ctl" "on_preempt USR1 $words")" EINVAL
+done
+printf '%s\n' "on_preempt USR1 save '$T/work/ck' 1" start >"$G/ctl"
+is 'the setting' "$(grep ^on_preempt "$G/ctl")" "on_preempt USR1 save $T/work/ck 1"
+cell 'import time, torch, ddip
+class Slow:
+    def __reduce__(self):
+        if rank: time.sleep(1000)
+        return Slow, ()
+slow = Slow()'
+submit 'opt = torch.optim.SGD([torch.zeros(1, requires_grad=True)], 0.1)
+try:
+    while True: opt.step(); time.sleep(0.01)
+except ddip.Preempted:
+    told = time.time()'
+until_true steps 2
+began=$(date +%s)
+is 'a preemption' "$(errno write "$G/ctl" preempt)" 0
+is 'the cell is told' "$(key <(wait_cell "$n") state)" ok
+is 'in time' "$(($(cut -d . -f 1 "$G/vars/told") - began < 10))" 1
+like 'error says why' "$(cat "$G/error")" "ETIMEDOUT on_preempt: save $T/work/ck: not complete 1 s after the signal, and ended"
+is 'the last one stays' "$(ls -A "$T/work" | xargs) $(grep -c '"between"' ck/manifest.json)" 'after behind ck 1'

@@ -143,11 +143,13 @@ wait $job
 is 'two that end it are one interrupt' "$(tail -n 1 "$T/out")" 'caught 1'
 program=waits.py
 nothing_left 'two signals'
-start -o on_preempt=TERM
-kill -TERM $job
-wait $job
-is 'a preemption: status, output' "$? $(xargs <"$T/out")" '0 waits saved'
-nothing_left 'a preemption'
+for save in '' " save '$T/there/ck' 5"; do
+	start -o "on_preempt=TERM$save" -o grace=0.3
+	kill -TERM $job
+	wait $job
+	is "a preemption$save: status, output" "$? $(xargs <"$T/out")" '0 waits saved'
+	nothing_left 'a preemption'
+done
 start -o on_preempt=TERM
 kill -KILL $job
 wait $job 2>/dev/null
