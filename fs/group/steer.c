@@ -71,8 +71,9 @@ steer_end(struct steer *s, int error, const char *text)
 
 /* ---- who is where ---- */
 
-void
-steer_add_place(const struct steer_rank *r, enum clock clock, struct buf *out)
+/* "rank 1 stands at step 12, at x.py:3". */
+static void
+add_place(const struct steer_rank *r, enum clock clock, struct buf *out)
 {
 	const struct subtask *j = cell_subtask(r->s->around, r->k->number);
 
@@ -80,34 +81,57 @@ steer_add_place(const struct steer_rank *r, enum clock clock, struct buf *out)
 		buf_addf(out, "rank %d has ended cell %d", r->k->number, r->s->around->number);
 		return;
 	}
-	if (clock == CLOCKS)
+	if (r->arrived)
+		buf_addf(out, "rank %d waits at step %u", r->k->number, r->ticks[r->clock]);
+	else if (clock == CLOCKS)
 		buf_addf(out, "rank %d has made no step", r->k->number);
 	else
 		buf_addf(out, "rank %d stands at step %u", r->k->number, r->ticks[clock]);
-	if (*r->in)
+	if (!r->arrived && *r->in)
 		buf_addf(out, ", in %s", r->in);
-	if (*r->line)
+	if (!r->arrived && *r->line)
 		buf_addf(out, ", at %s", r->line);
 }
 
-/* Appends "ranks 0,2 wait at step 13". */
-static void
-add_waiting(const struct steer *s, struct buf *out)
+int
+steer_add_places(const struct steer *s, enum clock clock, steer_rank_is *is, struct buf *out)
 {
 	int n = 0;
 
 	for (int i = 0; i < s->n; i++) {
-		if (!s->rank[i].arrived || ++n > STEER_TOLD)
+		if (!is(&s->rank[i]) || ++n > STEER_TOLD)
 			continue;
-		buf_addf(out, "%s%d",
-		    n > 1	     ? ","
-		    : s->arrived > 1 ? "ranks "
-				     : "rank ",
-		    s->rank[i].k->number);
+		buf_adds(out, n > 1 ? "; " : "");
+		add_place(&s->rank[i], clock, out);
 	}
 	if (n > STEER_TOLD)
+		buf_addf(out, " and %d more ranks", n - STEER_TOLD);
+	return n;
+}
+
+int
+steer_add_ranks(const struct steer *s, steer_rank_is *is, struct buf *out)
+{
+	int n = 0;
+
+	for (int i = 0; i < s->n; i++)
+		if (is(&s->rank[i]) && ++n <= STEER_TOLD)
+			buf_addf(out, "%s%d", n > 1 ? "," : "", s->rank[i].k->number);
+	if (n > STEER_TOLD)
 		buf_addf(out, " and %d more", n - STEER_TOLD);
-	buf_addf(out, " wait%s at step %u", n > 1 ? "" : "s", s->step);
+	return n;
+}
+
+static bool
+has_arrived(const struct steer_rank *r)
+{
+	return r->arrived;
+}
+
+static bool
+has_not_arrived(const struct steer_rank *r)
+{
+	return !r->arrived;
 }
 
 enum clock
@@ -127,20 +151,14 @@ time_out(struct steer *s)
 {
 	enum clock clock = s->clock < CLOCKS ? s->clock : steer_best_clock(s);
 	struct buf b = {0};
-	int late = 0;
 
 	buf_addf(&b, "cell %d came to no common step within grace %g%s: ", s->around->number,
 	    s->w->g->set.grace, s->period_us ? " and two steps" : "");
-	for (int i = 0; i < s->n; i++)
-		if (!s->rank[i].arrived && ++late <= STEER_TOLD) {
-			buf_adds(&b, late > 1 ? "; " : "");
-			steer_add_place(&s->rank[i], clock, &b);
-		}
-	if (late > STEER_TOLD)
-		buf_addf(&b, " and %d more ranks", late - STEER_TOLD);
+	steer_add_places(s, clock, has_not_arrived, &b);
 	if (s->arrived) {
-		buf_adds(&b, "; ");
-		add_waiting(s, &b);
+		buf_adds(&b, s->arrived > 1 ? "; ranks " : "; rank ");
+		steer_add_ranks(s, has_arrived, &b);
+		buf_addf(&b, " wait%s at step %u", s->arrived > 1 ? "" : "s", s->step);
 	}
 	buf_adds(&b, "; nothing was run");
 	task_cancel(s->w, ETIMEDOUT, b.p); /* frees s */

@@ -67,8 +67,11 @@ void steer_tell(struct steer *s, enum clock clock, uint32_t step);
 void steer_end(struct steer *s, int error, const char *text);
 /* Asks the ranks that have not come where they are, then calls s->placed. */
 void steer_ask_places(struct steer *s);
-/* Appends where a rank stands, which has not come: "rank 1 stands at step 12, at x.py:3". */
-void steer_add_place(const struct steer_rank *r, enum clock clock, struct buf *out);
+/* Append those ranks for which is() is true, "0,2 and 3 more", and where they stand, "rank 1 stands
+ * at step 12, at x.py:3; rank 2 …". Return how many there are. */
+typedef bool steer_rank_is(const struct steer_rank *r);
+int steer_add_ranks(const struct steer *s, steer_rank_is *is, struct buf *out);
+int steer_add_places(const struct steer *s, enum clock clock, steer_rank_is *is, struct buf *out);
 /* The clock that is set for the cell, else the best that has ticked on any rank; CLOCKS: none. */
 enum clock steer_best_clock(const struct steer *s);
 

@@ -52,53 +52,17 @@ add_expression(const struct cell *c, struct buf *out)
 	plain_clip(out, text, EXPRESSION_MAX, true);
 }
 
-/* Appends "rank 1" or "ranks 0,2 and 3 more": those at which it is true, at this position. */
-static void
-add_ranks(const struct steer *s, struct buf *out)
+static bool
+is_hit(const struct steer_rank *r)
 {
-	int n = 0;
-
-	for (int i = 0; i < s->n; i++) {
-		if (!s->rank[i].hit || s->rank[i].position != s->hit || ++n > STEER_TOLD)
-			continue;
-		if (n > 1)
-			buf_addc(out, ',');
-		buf_addf(out, "%d", s->rank[i].k->number);
-	}
-	if (n > STEER_TOLD)
-		buf_addf(out, " and %d more", n - STEER_TOLD);
+	return r->hit && r->position == r->s->hit;
 }
 
-static const struct steer_rank *
-first_hit(const struct steer *s)
+/* It does not wait at the step of the others. */
+static bool
+is_elsewhere(const struct steer_rank *r)
 {
-	for (int i = 0; i < s->n; i++)
-		if (s->rank[i].hit && s->rank[i].position == s->hit)
-			return &s->rank[i];
-	return NULL;
-}
-
-/* The ranks that do not wait at the step of the others. */
-static int
-add_elsewhere(const struct steer *s, struct buf *out)
-{
-	int n = 0;
-
-	for (int i = 0; i < s->n; i++) {
-		const struct steer_rank *r = &s->rank[i];
-
-		if ((r->arrived && r->position == s->hit) || ++n > STEER_TOLD)
-			continue;
-		buf_adds(out, "; ");
-		if (r->arrived)
-			buf_addf(out, "rank %d waits at step %u", r->k->number,
-			    (unsigned)(uint32_t)r->position);
-		else
-			steer_add_place(r, clock_at(s->hit), out);
-	}
-	if (n > STEER_TOLD)
-		buf_addf(out, " and %d more ranks", n - STEER_TOLD);
-	return n;
+	return !r->arrived || r->position != r->s->hit;
 }
 
 /* ---- the stop ---- */
@@ -107,23 +71,27 @@ add_elsewhere(const struct steer *s, struct buf *out)
 static void
 stop(struct steer *s)
 {
-	const struct steer_rank *r = first_hit(s);
+	const struct steer_rank *r = s->rank;
 	struct cell *c = s->w->cell;
-	struct buf line = {0}, ranks = {0};
+	struct buf line = {0}, ranks = {0}, others = {0};
 
+	while (!is_hit(r))
+		r++;
 	c->steered.stopped = true;
 	c->steered.clock = clock_at(s->hit);
 	c->steered.step = (uint32_t)s->hit;
-	add_ranks(s, &ranks);
-	buf_addf(&line, "%s %s step %u: ", strchr(ranks.p, ',') ? "ranks" : "rank", ranks.p,
-	    c->steered.step);
+	buf_adds(&line, steer_add_ranks(s, is_hit, &ranks) > 1 ? "ranks " : "rank ");
+	buf_addf(&line, "%s step %u: ", ranks.p, c->steered.step);
 	add_expression(c, &line);
-	buf_addf(&line, " (%s)", r->line);
-	if (!add_elsewhere(s, &line))
-		buf_adds(&line, "; all ranks wait");
+	buf_addf(&line, " (%s); ", r->line);
+	if (steer_add_places(s, c->steered.clock, is_elsewhere, &others))
+		buf_add(&line, others.p, others.n);
+	else
+		buf_adds(&line, "all ranks wait");
 	journal_event(s->w->g, "watch cell=%d within=%d ranks=%s step=%u clock=%s at=%s", c->number,
 	    s->around->number, ranks.p, c->steered.step, task_clock(c->steered.clock), r->line);
 	buf_free(&ranks);
+	buf_free(&others);
 	journal_changed(s->w->g);
 	add_news(s, &line);
 	task_answer_all(s->w);
@@ -205,6 +173,7 @@ watch_reported(struct rank *k, uint32_t number, enum clock clock, uint32_t step,
 		return; /* it has ended meanwhile */
 	r = steer_rank_of(s, k);
 	r->position = position(clock, step);
+	r->clock = clock;
 	r->ticks[clock] = step;
 	r->arrived = true;
 	r->absent = false;

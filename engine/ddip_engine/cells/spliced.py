@@ -76,19 +76,13 @@ class Condition:
                 del self.cells[name].cell_contents
 
     def _compile(self, frame):
-        self.cells, own = {}, frame is not None and frame.f_locals is not frame.f_globals
-        if own and frame.f_code.co_flags & _OPTIMIZED:
-            code = frame.f_code
-            names = {*code.co_varnames, *code.co_cellvars, *code.co_freevars}
-            names = {name for name in names if name.isidentifier()} - self.source.declared
-            self.function, cells_ = _as_function(self.source, frame.f_globals, names, {})
-            used = names.intersection(self.function.__code__.co_freevars)
-            self.cells = {name: cells_[name] for name in used}
-        elif own:
-            self.function = _in_module(self.source, frame.f_globals, frame.f_locals)
-        else:
-            globals_ = frame.f_globals if frame else state.main.__dict__
-            self.function = _as_function(self.source, globals_, (), {})[0]
+        self.cells = {}
+        if frame is None or not is_function(frame):
+            self.function = _outside_functions(self.source, frame)
+            return
+        names = names_of(frame) - self.source.declared
+        self.function, cells_ = _as_function(self.source, frame.f_globals, names, {})
+        self.cells = {name: cells_[name] for name in names & {*self.function.__code__.co_freevars}}
 
 
 def users_frame():
@@ -122,13 +116,17 @@ def function(source, frame):
 def _compile(source, frame):
     """(a function that runs it and returns its last expression's value, what is to be called
     behind it)."""
-    if frame is None:
-        return _as_function(source, state.main.__dict__, (), {})[0], lambda: None
-    if is_function(frame):
+    if frame is not None and is_function(frame):
         return _in_function(source, frame)
-    if frame.f_locals is frame.f_globals and not source.has_star:
-        return _as_function(source, frame.f_globals, (), {})[0], lambda: None
-    return _in_module(source, frame.f_globals, frame.f_locals), lambda: None
+    return _outside_functions(source, frame), lambda: None
+
+
+def _outside_functions(source, frame):
+    """A function that runs it where variables are in a dictionary; frame None: in `__main__`."""
+    names = frame.f_globals if frame else state.main.__dict__
+    if frame and (frame.f_locals is not names or source.has_star):
+        return _in_module(source, names, frame.f_locals)
+    return _as_function(source, names, (), {})[0]
 
 
 def _last_expression(body):
