@@ -20,6 +20,11 @@ if [ "${DDIP_TEST_SOCKET:-}" ]; then
 	PLACE=$T/socket
 	SERVE=(-s "$PLACE")
 fi
+# With DDIP_TEST_HOSTS=LAUNCHER, two ranks are on two hosts, which are this machine
+HOSTS=()
+if [ "${DDIP_TEST_HOSTS:-}" ]; then
+	HOSTS=(-o 'hosts=a:1 b:1' -o "launcher=$DDIP_TEST_HOSTS" -o master_addr=127.0.0.1)
+fi
 PLAIN_PYTHON=${PLAIN_PYTHON:-/usr/bin/python3}
 TORCH_PYTHON=${PYTHON:-$ROOT/.venv/bin/python}
 # After this many seconds something hangs. Nothing should come near it, even on a busy machine: it is not a check
@@ -100,7 +105,7 @@ mount_with() {
 	shift
 	needs_mount
 	mkdir -p "$M"
-	"$BUILD/ddipfs" -o "python=$python" "${SERVE[@]}" "$@" "$M" || give_up "ddipfs $* $M: status $?"
+	"$BUILD/ddipfs" -o "python=$python" "${SERVE[@]}" "${HOSTS[@]}" "$@" "$M" || give_up "ddipfs $* $M: status $?"
 	mountpoint -q "$M" || give_up "$M is not a mount point after ddipfs returned"
 	ENGINES=
 }

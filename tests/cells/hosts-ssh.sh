@@ -2,6 +2,7 @@
 # Torch works over two hosts with networks of their own, reached by ssh: rank 0's host is found by its name in `hosts`,
 # and gloo uses the interface that leads there.
 . "$(dirname "$0")/../lib.sh"
+. "$ROOT/tests/steering.sh"
 
 SSHD=$(PATH=$PATH:/usr/sbin command -v sshd) || skip 'there is no sshd'
 NET=10.213.78 ID=dd$$
@@ -102,6 +103,23 @@ is 'the ranks are the same' "$(rank_pids)" "$(cat "$T/pids")"
 is 'their variables stay' "$(cat "$G"/rank?/vars/kept.json | xargs)" '100 101 102'
 ok cell 's = torch.ones(1); dist.all_reduce(s); s = s.item()'
 is 'the next collective' "$(cat "$G"/rank?/vars/s | xargs)" '3.0 3.0 3.0'
+
+# a source at one step of both hosts, and a stop there
+submit 'opt, step, go = torch.optim.SGD([torch.zeros(1, requires_grad=True)], 0.1), 0, True
+while go:
+    step += 1
+    dist.all_reduce(s)
+    opt.step()'
+until_true steps 3
+for _ in 1 2 3; do
+	is 'a steer' "$(steer 'step')" 0
+	is 'at one step' "$(cat "$G"/cells/last/rank?/result | sort -u | wc -l)" 1
+done
+is 'a watch' "$(errno write "$G/watch" 'rank == 2 and step % 10 == 0')" 0
+like 'stops all' "$(sed -n 2p "$G/watch")" '^rank 2 step [0-9]*0: rank == 2 .*; all ranks wait$'
+is 'there' "$(cat "$G"/rank?/vars/step | sort -u | wc -l)" 1
+is 'it ends' "$(steer 'go = False')$(errno write "$G/ctl" "cancel $(head -n 1 "$G/watch" | cut -d ' ' -f 1)")" 00
+is 'the cell, too' "$(key <(wait_cell "$n") state)" ok
 
 # a host that dies
 submit "print('on')

@@ -115,6 +115,21 @@ class Sharded(Ddp):
         self.limit = last
 
 
+class Flat(Ddp):
+    """FSDP1."""
+
+    def __init__(self, last):
+        from torch.distributed.fsdp import FullyShardedDataParallel
+        from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+
+        self.model = FullyShardedDataParallel(
+            net(), auto_wrap_policy=ModuleWrapPolicy({nn.Linear}), device_id=torch.device("cpu")
+        )
+        self.opt = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.5)
+        self.update = self.opt.step
+        self.limit = last
+
+
 class Pipelined(Ddp):
     def __init__(self, last):
         from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
@@ -142,6 +157,7 @@ KINDS = {
     "accumulated": Accumulated,
     "uneven": Uneven,
     "sharded": Sharded,
+    "flat": Flat,
     "pipelined": Pipelined,
 }
 

@@ -6,7 +6,7 @@
 . "$ROOT/tests/steering.sh"
 export PATH=$BUILD:$PATH DDIP_MOUNT=$PLACE
 program=$ROOT/tests/cells/steer_programs.py
-kinds=${KINDS:-ddp compiled compiled_step hooked accumulated uneven sharded pipelined}
+kinds=${KINDS:-ddp compiled compiled_step hooked accumulated uneven sharded flat pipelined}
 seed=${SEED:-$RANDOM}
 echo "SEED=$seed"
 
