@@ -18,6 +18,19 @@ import start
 from lib import BUILD, PYTHON, Mount, alone, here, median, ms, percentile
 
 LINES = "for i in range(100000): print(i, 'a line of a cell')"
+STEPS = """
+import time
+if "model" not in globals():
+    torch.set_num_threads(1)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))
+    opt, data = torch.optim.SGD(model.parameters(), 0.01), torch.ones(8, 64)
+taken = time.process_time()
+for _ in range(1000):
+    model(data).sum().backward()
+    opt.step()
+    opt.zero_grad()
+taken = time.process_time() - taken
+"""
 SMALL, BIG = 1 << 10, 64 << 20  # bytes
 
 
@@ -88,6 +101,12 @@ def interrupt(m):
     m.write("cell", "dist.all_reduce(t)")
 
 
+def step(m):
+    """A thousand small steps of DDP: CPU time of rank 0."""
+    m.write("cell", STEPS)
+    return float(m.read("rank0/vars/taken"))
+
+
 def mount(m):
     """Mount until an all_reduce is done, and unmount."""
     with Mount(build=m.build, size=2) as other:
@@ -116,7 +135,7 @@ def restore(name, value):
 MEASURES = (
     (cell, 25), (shell, 25), (status, 15), (lines, 8), (pull_small, 15), (push_small, 15),
     (push_big, 5), (pull_big, 8), (restart, 8), (failure, 10), (interrupt, 10), (mount, 3),
-    (notebook, 4),
+    (notebook, 4), (step, 25),
 )  # fmt: skip
 
 
@@ -136,9 +155,9 @@ def compare(measure, rounds, old, new):
             taken[m].append(once(measure, m))
     pairs = [n / o for o, n in zip(taken[old], taken[new], strict=True)]
     before, after = median(taken[old]), median(taken[new])
-    middle = f"{percentile(pairs, 25):.2f} to {percentile(pairs, 75):.2f}"
+    middle = f"{percentile(pairs, 25):.3f} to {percentile(pairs, 75):.3f}"
     what = measure.__doc__.rstrip(".")
-    print(f"| {what} | {ms(before)} | {ms(after)} | {after / before:.2f} | {middle} |", flush=True)
+    print(f"| {what} | {ms(before)} | {ms(after)} | {after / before:.3f} | {middle} |", flush=True)
 
 
 def main():
