@@ -105,10 +105,11 @@ ok cell 's = torch.ones(1); dist.all_reduce(s); s = s.item()'
 is 'the next collective' "$(cat "$G"/rank?/vars/s | xargs)" '3.0 3.0 3.0'
 
 # a source at one step of both hosts, and a stop there
+echo 'grace 60' >"$G/ctl"
 submit 'opt, step, go = torch.optim.SGD([torch.zeros(1, requires_grad=True)], 0.1), 0, True
 while go:
     step += 1
-    dist.all_reduce(s)
+    dist.all_reduce(torch.ones(1))
     opt.step()'
 until_true steps 3
 for _ in 1 2 3; do
@@ -120,6 +121,7 @@ like 'stops all' "$(sed -n 2p "$G/watch")" '^rank 2 step [0-9]*0: rank == 2 .*; 
 is 'there' "$(cat "$G"/rank?/vars/step | sort -u | wc -l)" 1
 is 'it ends' "$(steer 'go = False')$(errno write "$G/ctl" "cancel $(head -n 1 "$G/watch" | cut -d ' ' -f 1)")" 00
 is 'the cell, too' "$(key <(wait_cell "$n") state)" ok
+echo 'grace 0' >"$G/ctl"
 
 # a host that dies
 submit "print('on')

@@ -17,7 +17,7 @@ program() {
 program 150 0 >"$T/undisturbed" || give_up "the program: $(tail "$T/undisturbed")"
 like 'it trains' "$(cat "$T/undisturbed")" ', 150, '
 
-program 150 0.02 >"$T/killed" 2>&1 &
+program 150 1 >"$T/killed" 2>&1 &
 running=$!
 until_true steps 3
 n=$(key "$G/status" cell)
@@ -31,11 +31,11 @@ print(said["frame"], said["names"]["opt"], said["names"]["main"])')" \
 kill -9 "$(rank_pids | tail -n 1)"
 fails wait $running
 
-program 150 0.01 >"$T/again" 2>&1 &
+program 150 1 >"$T/again" 2>&1 &
 running=$!
 until_true steps 2
 is 'load' "$(guarded "$ddip" load ck 2>&1)" 'ddip: ranks 0,1 have not: numbers: cannot pickle '"'generator' object"
-is 'it is the program that goes on' "$(steer 'step > 2, step')$(sed 's/,.*//' "$G/result")" '0(True'
+is 'it is the program that goes on' "$(steer 'pause = 0; step > 2, step')$(sed 's/,.*//' "$G/result")" '0(True'
 wait $running || bad "the program: $(tail "$T/again")"
 is 'the numbers of an undisturbed run' "$(cat "$T/again")" "$(cat "$T/undisturbed")"
 
@@ -69,7 +69,7 @@ rm -r ck
 printf '%s\n' stop "on_preempt USR1 save '$T/work/ck'" start >"$G/ctl"
 is 'the setting' "$(grep ^on_preempt "$G/ctl")" "on_preempt USR1 save $T/work/ck 20"
 is 'not now' "$(errno write "$G/ctl" 'on_preempt USR1')" EBUSY
-program 150 0.02 >"$T/preempted" 2>&1 &
+program 150 1 >"$T/preempted" 2>&1 &
 running=$!
 until_true steps 3
 kill -USR1 "$(daemon_pid)"
@@ -78,10 +78,11 @@ is 'it is interrupted' $? 130
 like 'the program is told' "$(cat "$T/preempted")" 'ddip.Preempted'
 is 'it was saved before' "$(grep -o "save cell=[0-9]* ok\|cell [0-9]* preempted" "$G/events.last" | sed 's/[0-9][0-9]*/N/' | tail -n 2 | xargs)" \
 	'save cell=N ok cell N preempted'
-program 150 0.01 >"$T/again" 2>&1 &
+program 150 1 >"$T/again" 2>&1 &
 running=$!
 until_true steps 2
 guarded "$ddip" load ck 2>/dev/null || bad 'load what a preemption has saved'
+is 'it goes on' "$(steer 'pause = 0')" 0
 wait $running || bad "the program: $(tail "$T/again")"
 is 'the numbers of an undisturbed run, again' "$(cat "$T/again")" "$(cat "$T/undisturbed")"
 printf '%s\n' 'grace 0.3' reset >"$G/ctl"

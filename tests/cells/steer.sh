@@ -140,6 +140,12 @@ is 'it is steered' "$(steer 'go = False')" 0
 is 'and ends' "$(key <(wait_cell "$n") state)" ok
 
 # the cell ends first
-submit 'time.sleep(0.5); done = 1'
-is 'behind its end' "$(steer 'done + 1')$(cat "$G/result")" 02
+submit "import os
+while not os.path.exists('$T/end'): time.sleep(0.01)
+done = 1"
+steer 'done + 1' >"$T/outcome" &
+until_true grep -q 'kind=steer state=queued' "$G/queue"
+: >"$T/end"
+wait $!
+is 'behind its end' "$(cat "$T/outcome" "$G/result" | xargs)" '0 2'
 like 'as events say' "$(tail -n 20 "$G/events.last")" "steer cell=[0-9]+ after=$n: it ended before a common step"
