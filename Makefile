@@ -132,7 +132,7 @@ $(BUILD)/so/engine_py.o: $(BUILD)/engine_py.c
 
 # Written when their text changes. A file that was removed must leave the table of those that are embedded.
 $(BUILD)/version: TEXT = $(VERSION)
-$(BUILD)/engine_py.list: TEXT = $(EMBED) $(ENGINE_PY)
+$(BUILD)/engine_py.list: TEXT = $(EMBED_MAGIC) $(ENGINE_PY)
 $(BUILD)/version $(BUILD)/engine_py.list: FORCE
 	$(Q)mkdir -p $(@D)
 	$(Q)echo '$(TEXT)' | cmp -s - $@ || echo '$(TEXT)' > $@
@@ -144,11 +144,13 @@ $(BUILD)/skill.c: scripts/ddip-skill.md
 	$(Q){ echo 'extern const char skill_text[];' && echo 'const char skill_text[] =' && \
 		sed -e 's/\\/&&/g' -e 's/"/\\"/g' -e 's/.*/\t"&\\n"/' $< && echo '	;'; } > $@.new && mv $@.new $@
 
-# With code for the interpreter that is most likely to run it.
-EMBED := $(or $(PYTHON),$(wildcard .venv/bin/python),python3) scripts/embed engine/ddip_engine
+# With code for the interpreter that is most likely to run it. Another one whose code has the same form changes nothing: tests
+# that install, each with a Python of its own, share a build with others.
+EMBED_PYTHON := $(or $(PYTHON),$(wildcard .venv/bin/python),python3)
+EMBED_MAGIC = $(shell $(EMBED_PYTHON) -I -S -c 'import importlib.util as i; print(i.MAGIC_NUMBER.hex())')
 $(BUILD)/engine_py.c: $(ENGINE_PY) $(BUILD)/engine_py.list scripts/embed
 	$(call say,EMBED,$@)
-	$(Q)$(EMBED) $(ENGINE_PY) > $@.new && mv $@.new $@
+	$(Q)$(EMBED_PYTHON) scripts/embed engine/ddip_engine $(ENGINE_PY) > $@.new && mv $@.new $@
 
 .PHONY: FORCE
 FORCE:
