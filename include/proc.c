@@ -19,7 +19,7 @@
 enum { PATH_BYTES = 32, TEXT_BYTES = 16384, OCTAL = 8, DECIMAL = 10, HEX = 16 };
 
 /* fields of /proc/PID/stat, numbered as in proc(5) */
-enum { NAME_FIELD = 2, EXIT_CODE_FIELD = 52 };
+enum { NAME_FIELD = 2, START_FIELD = 22, EXIT_CODE_FIELD = 52 };
 
 /* Reads a file of /proc that the kernel writes as one record, so a short read is complete. These
  * are read at each close by each writer, so use as few calls as possible. Returns 0, or -errno:
@@ -118,23 +118,33 @@ proc_is_ending(pid_t pid)
 	return has_ended(pid, PROC_SIGNAL(SIGKILL));
 }
 
-int
-proc_exit_signal(pid_t pid)
+/* A number in /proc/PID/stat; 0 if there is no such process. */
+static uint64_t
+stat_field(pid_t pid, int wanted)
 {
 	char path[PATH_BYTES], text[TEXT_BYTES];
 	const char *p = NULL;
-	unsigned code = 0;
 
 	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
 	/* the program's name is in parentheses, but may contain blanks and parentheses: start after
 	 * it */
 	if (read_record(AT_FDCWD, path, text) == 0)
 		p = strrchr(text, ')');
-	for (int field = NAME_FIELD; p && field < EXIT_CODE_FIELD; field++)
+	for (int field = NAME_FIELD; p && field < wanted; field++)
 		p = strchr(p + 1, ' ');
-	if (p)
-		code = (unsigned)strtoul(p, NULL, DECIMAL);
-	return WTERMSIG(code);
+	return p ? strtoull(p, NULL, DECIMAL) : 0;
+}
+
+uint64_t
+proc_started(pid_t pid)
+{
+	return stat_field(pid, START_FIELD);
+}
+
+int
+proc_exit_signal(pid_t pid)
+{
+	return WTERMSIG((unsigned)stat_field(pid, EXIT_CODE_FIELD));
 }
 
 static bool

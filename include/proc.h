@@ -46,6 +46,9 @@ void proc_begin(void);
 /* Distinguishes a process from a later one with the same pid, if the kernel can (6.9 and newer).
  * Returns 0 if there is no such process. */
 uint64_t proc_identity(pid_t pid);
+/* When a process started, in clock ticks (sysconf(_SC_CLK_TCK)) of CLOCK_BOOTTIME; 0 if there is no
+ * such process. */
+uint64_t proc_started(pid_t pid);
 /* The parent of a process; 0 if there is no such process. */
 pid_t proc_parent(pid_t pid);
 /* What a process runs: the name of its program, and behind an interpreter that of its script. The

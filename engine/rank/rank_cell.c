@@ -7,7 +7,10 @@
 #include "rank/rank.h"
 #include "proc.h"
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 /* In milliseconds. HANDLER_MS: how long the engine's own SIGINT handler may take before a probe
@@ -23,7 +26,8 @@ static struct {
 	bool asked;	  /* not yet reported whether the main thread noticed it */
 	bool ours;	  /* the engine's handler was set when it was sent */
 	enum interrupt_why why; /* of the interrupt that is pending or ahead */
-	struct loop *loop;	/* of the I/O thread, which runs the timer */
+	uint64_t sent;	   /* when the cell's children were signalled, as proc_started() says it */
+	struct loop *loop; /* of the I/O thread, which runs the timer */
 	struct timer *timer;
 } cell = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -184,10 +188,47 @@ ask_python(void)
 	return false;
 }
 
+/* The time as proc_started() says it. */
+static uint64_t
+ticks_now(void)
+{
+	struct timespec t;
+	uint64_t per_s = (uint64_t)sysconf(_SC_CLK_TCK);
+
+	clock_gettime(CLOCK_BOOTTIME, &t);
+	return (uint64_t)t.tv_sec * per_s + (uint64_t)t.tv_nsec * per_s / NS_PER_S;
+}
+
+/* system(3) ignores SIGINT while it waits, and leaves it to its child, which it may have started
+ * after the signal: then the children are signalled again, until it has ended. Returns false if
+ * SIGINT is not ignored, or the main thread has noticed it. */
+static bool
+await_child(void)
+{
+	struct proc_status s;
+	struct buf list = {0};
+	char path[64], *at, *end;
+	bool late = false;
+	pid_t child;
+
+	if (!is_asked() || proc_status(getpid(), &s) < 0 || !(s.ignored & PROC_SIGNAL(SIGINT)))
+		return false;
+	snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
+	if (read_file(path, &list) == 0)
+		for (at = list.p; at && (child = (pid_t)strtol(at, &end, 10)) > 0; at = end)
+			late |= proc_started(child) >= cell.sent;
+	buf_free(&list);
+	if (late)
+		kill(0, SIGINT);
+	return true;
+}
+
 static void
 probe(void *arg)
 {
-	cell.timer = ask_python() ? loop_timer(cell.loop, BLOCKED_MS, probe, NULL) : NULL;
+	bool again = ask_python() || await_child();
+
+	cell.timer = again ? loop_timer(cell.loop, BLOCKED_MS, probe, NULL) : NULL;
 }
 
 bool
@@ -233,10 +274,13 @@ rank_cell_interrupt(uint32_t number, enum interrupt_why why)
 		cell.why = why;
 		/* Like a terminal, kill(0) also signals the cell's children. This thread is not
 		 * hit: it blocks all signals. */
-		if (why == WHY_PREEMPTED)
+		if (why == WHY_PREEMPTED) {
+			cell.sent = UINT64_MAX;
 			syscall(SYS_tgkill, getpid(), getpid(), SIGINT);
-		else
+		} else {
+			cell.sent = ticks_now();
 			kill(0, SIGINT);
+		}
 		/* behind the signal: what it ends is ended by it */
 		if (number == cell.hung_up)
 			rank_stdin_hang_up(true);

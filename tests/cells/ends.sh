@@ -26,6 +26,22 @@ mount_plain -o size=1
 at_prompt() {
 	prints "$G/cells/$n/stream" "$1"
 }
+# system(3) leaves SIGINT to its child, which it may start after the signal
+cell pass
+rank=$(sed -n 's/^pid //p' "$G/rank0/status")
+strace -f -qq -o /dev/null -e trace=clone,clone3,vfork -e inject=clone,clone3,vfork:delay_enter=1000000 -p "$rank" &
+tracer=$!
+until_true grep -qs "^TracerPid:[[:space:]]*$tracer\$" "/proc/$rank/status"
+submit 'import os, time; os.system("sleep 1000"); time.sleep(1000)'
+ignores_sigint() {
+	(($(sed -n 's/^SigIgn:[[:space:]]*/0x/p' "/proc/$rank/status") & 2))
+}
+until_true ignores_sigint
+echo interrupt >"$G/cells/$n/ctl"
+like 'a child that is not started yet' "$(wait_cell "$n")" 'state interrupted'
+is 'the rank stays' "$(sed -n 's/^pid //p' "$G/rank0/status")" "$rank"
+kill $tracer
+wait $tracer 2>/dev/null
 submit 'try:
     breakpoint()
     x = 1
