@@ -6,6 +6,7 @@
 #define _GNU_SOURCE
 #include "rank/rank.h"
 #include "proc.h"
+#include <dirent.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,8 +15,9 @@
 #include <unistd.h>
 
 /* In milliseconds. HANDLER_MS: how long the engine's own SIGINT handler may take before a probe
- * checks whether the program has another. BLOCKED_MS: between probes while SIGINT is blocked. */
-enum { HANDLER_MS = 20, BLOCKED_MS = 200 };
+ * checks whether the program has another. BLOCKED_MS: between probes while SIGINT is blocked. In
+ * seconds, AWAIT_S: how long a signal that is ignored is sent to children that are started late. */
+enum { HANDLER_MS = 20, BLOCKED_MS = 200, AWAIT_S = 2 };
 
 static struct {
 	pthread_mutex_t lock;
@@ -145,12 +147,37 @@ rank_cell_wanted(void)
 	return 1 + (int)why;
 }
 
+/* The time as proc_started() says it. */
+static uint64_t
+ticks_now(void)
+{
+	struct timespec t;
+	uint64_t per_s = (uint64_t)sysconf(_SC_CLK_TCK);
+
+	clock_gettime(CLOCK_BOOTTIME, &t);
+	return (uint64_t)t.tv_sec * per_s + (uint64_t)t.tv_nsec * per_s / NS_PER_S;
+}
+
+/* Does C code ignore SIGINT now, as system(3) does in any thread? */
+static bool
+is_ignored(void)
+{
+	struct proc_status s;
+
+	return proc_status(getpid(), &s) == 0 && s.ignored & PROC_SIGNAL(SIGINT);
+}
+
 void
 rank_cell_probed(void)
 {
-	bool ignored;
+	bool ignored = is_ignored();
 
 	rank_cell_lock();
+	if (ignored && cell.asked && cell.ours &&
+	    ticks_now() - cell.sent < (uint64_t)sysconf(_SC_CLK_TCK) * AWAIT_S) {
+		rank_cell_unlock();
+		return; /* await_child() may end what ignores it */
+	}
 	ignored = cell.running && cell.asked && cell.pending && cell.ours;
 	cell.ours = false;
 	if (ignored)
@@ -188,15 +215,28 @@ ask_python(void)
 	return false;
 }
 
-/* The time as proc_started() says it. */
-static uint64_t
-ticks_now(void)
+/* Has one of our threads started a child since the children were signalled? */
+static bool
+has_late_child(void)
 {
-	struct timespec t;
-	uint64_t per_s = (uint64_t)sysconf(_SC_CLK_TCK);
+	DIR *tasks = opendir("/proc/self/task");
+	struct buf list = {0};
+	char path[300], *at, *end;
+	bool late = false;
+	pid_t child;
 
-	clock_gettime(CLOCK_BOOTTIME, &t);
-	return (uint64_t)t.tv_sec * per_s + (uint64_t)t.tv_nsec * per_s / NS_PER_S;
+	for (struct dirent *d; tasks && (d = readdir(tasks));) {
+		snprintf(path, sizeof(path), "/proc/self/task/%s/children", d->d_name);
+		buf_clear(&list);
+		if (d->d_name[0] == '.' || read_file(path, &list) < 0)
+			continue;
+		for (at = list.p; at && (child = (pid_t)strtol(at, &end, 10)) > 0; at = end)
+			late |= proc_started(child) >= cell.sent;
+	}
+	if (tasks)
+		closedir(tasks);
+	buf_free(&list);
+	return late;
 }
 
 /* system(3) ignores SIGINT while it waits, and leaves it to its child, which it may have started
@@ -205,20 +245,14 @@ ticks_now(void)
 static bool
 await_child(void)
 {
-	struct proc_status s;
-	struct buf list = {0};
-	char path[64], *at, *end;
-	bool late = false;
-	pid_t child;
+	bool ours;
 
-	if (!is_asked() || proc_status(getpid(), &s) < 0 || !(s.ignored & PROC_SIGNAL(SIGINT)))
+	rank_cell_lock();
+	ours = cell.asked && cell.ours;
+	rank_cell_unlock();
+	if (!ours || !is_ignored())
 		return false;
-	snprintf(path, sizeof(path), "/proc/self/task/%d/children", (int)getpid());
-	if (read_file(path, &list) == 0)
-		for (at = list.p; at && (child = (pid_t)strtol(at, &end, 10)) > 0; at = end)
-			late |= proc_started(child) >= cell.sent;
-	buf_free(&list);
-	if (late)
+	if (has_late_child())
 		kill(0, SIGINT);
 	return true;
 }

@@ -29,16 +29,18 @@ at_prompt() {
 # system(3) leaves SIGINT to its child, which it may start after the signal
 cell pass
 rank=$(sed -n 's/^pid //p' "$G/rank0/status")
-strace -f -qq -o /dev/null -e trace=clone,clone3,vfork -e inject=clone,clone3,vfork:delay_enter=1000000 -p "$rank" &
+strace -f -qq -o /dev/null -e trace=clone,clone3,vfork -e inject=clone,clone3,vfork:delay_enter=400000 -p "$rank" &
 tracer=$!
 until_true grep -qs "^TracerPid:[[:space:]]*$tracer\$" "/proc/$rank/status"
-submit 'import os, time; os.system("sleep 1000"); time.sleep(1000)'
 ignores_sigint() {
 	(($(sed -n 's/^SigIgn:[[:space:]]*/0x/p' "/proc/$rank/status") & 2))
 }
-until_true ignores_sigint
-echo interrupt >"$G/cells/$n/ctl"
-like 'a child that is not started yet' "$(wait_cell "$n")" 'state interrupted'
+for call in 'os.system("sleep 1000")' 't = threading.Thread(target=os.system, args=("sleep 1000",)); t.start(); t.join()'; do
+	submit "import os, threading, time; $call; time.sleep(1000)"
+	until_true ignores_sigint
+	echo interrupt >"$G/cells/$n/ctl"
+	like "a child that is not started yet: $call" "$(wait_cell "$n")" 'state interrupted'
+done
 is 'the rank stays' "$(sed -n 's/^pid //p' "$G/rank0/status")" "$rank"
 kill $tracer
 wait $tracer 2>/dev/null
