@@ -75,11 +75,11 @@ SCENES = {
     "%%bash": ("%%bash\n(sleep 1000 & exec sleep 1000) &\necho begins\nwait\nsleep 1000", ""),
     "x = !cmd": ("begins()\nx = !sleep 1000\nimport time\ntime.sleep(1000)", ""),
     "subprocess.run": ("import subprocess\nbegins()\nsubprocess.run(['sleep', '1000'])", ""),
-    # which ignores SIGINT while it waits
-    "os.system": ("import os, time\nbegins()\nos.system('sleep 1000')\ntime.sleep(1000)", ""),
+    # which ignores SIGINT while it waits; ends.sh has children that are started later
+    "os.system": ("import os, time\nos.system('echo begins; sleep 1000')\ntime.sleep(1000)", ""),
     "os.system in a thread": (
-        "import os, threading, time\nbegins()\n"
-        "t = threading.Thread(target=os.system, args=('sleep 1000',))\n"
+        "import os, threading, time\n"
+        "t = threading.Thread(target=os.system, args=('echo begins; sleep 1000',))\n"
         "t.start()\nt.join()\ntime.sleep(1000)",
         "",
     ),
