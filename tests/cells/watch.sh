@@ -96,6 +96,28 @@ print("all at one step")
 END
 is 'many' "$(cat "$T/many")" 'all at one step'
 
+# a rank takes the end of a watch only after the beginning of the next one
+is 'ends come late' "$(steer 'import threading
+from ddip_engine import service
+from ddip_engine.cells import steer as steering
+def late(fd, number, clock, step):
+    if not step and rank:
+        begun.wait(20)
+    steering.decide(fd, number, clock, step)
+def arm(*asked):
+    try:
+        return steering.arm(*asked)
+    finally:
+        begun.set()
+begun = threading.Event()
+service._ROWS.update(Nsteer=(late, None), Tsteer=(arm, "Rsteer"))')" 0
+is 'one watch' "$(errno write "$G/watch" 'step > 0') $(steer 'begun.clear()')" '0 0'
+echo "cancel $(head -n 1 "$G/watch" | cut -d ' ' -f 1)" >"$G/ctl"
+is 'the next one' "$(errno write "$G/watch" 'rank == 1')" 0
+echo "cancel $(head -n 1 "$G/watch" | cut -d ' ' -f 1)" >"$G/ctl"
+moves
+is 'as before' "$(steer 'service._ROWS.update(Nsteer=(steering.decide, None), Tsteer=(steering.arm, "Rsteer"))')" 0
+
 # what is not there; the cell ends first
 is_told() {
 	timeout 1 cat "$G/watch" >"$T/told"

@@ -28,7 +28,7 @@ FALSE, TRUE, FAILED = range(3)  # enum watched of wire.h
 
 _steer = None  # the Steer that ticks ask for; None: none
 _watch = None  # the same: a Watch
-_withdrawn = 0  # the highest number that was withdrawn: it may come before its Tsteer is answered
+_withdrawn = set()  # numbers that were withdrawn before they were armed
 
 
 class _Awaited:
@@ -220,7 +220,7 @@ def _want_on():
         each.wants_on()
 
 
-# ---- messages, in service threads
+# ---- messages, in service threads: those that come together may be taken in any order
 
 
 def arm(fd, cell, number, watches, source):
@@ -233,12 +233,15 @@ def arm(fd, cell, number, watches, source):
         raise EngineError(errno.ENOEXEC, run.one_line(e), lines) from None
     if not state.running or state.cell != cell:
         return 0, 0, 0, 0, 0
-    if number <= _withdrawn:
+    if number in _withdrawn:
         raise EngineError(errno.ECANCELED, "withdrawn")
+    earlier = _watch if watches else _steer
     if watches:
         _watch = awaited
     else:
         _steer = awaited
+    if earlier is not None:  # the Nsteer that withdraws it is on its way
+        earlier.end()
     *ticks, us = _ddip.arm(True)
     watch = _watch
     if not watches and watch is not None:
@@ -254,13 +257,10 @@ def _named(number):
 
 def decide(fd, number, clock, step):
     """Nsteer."""
-    global _withdrawn
     awaited = _named(number)
-    if not step:
-        _withdrawn = max(_withdrawn, number)
     if awaited is None:
-        return
-    if step:
+        _withdrawn.add(number)
+    elif step:
         awaited.clock, awaited.step = clock, step
         awaited.wake()
     else:
@@ -323,3 +323,4 @@ def cell_ended():
     """The running cell has ended: nothing can run within it."""
     for each in _both():
         each.end()
+    _withdrawn.clear()
