@@ -15,9 +15,10 @@
 #include <unistd.h>
 
 /* In milliseconds. HANDLER_MS: how long the engine's own SIGINT handler may take before a probe
- * checks whether the program has another. BLOCKED_MS: between probes while SIGINT is blocked. In
- * seconds, AWAIT_S: how long a signal that is ignored is sent to children that are started late. */
-enum { HANDLER_MS = 20, BLOCKED_MS = 200, AWAIT_S = 2 };
+ * checks whether the program has another. BLOCKED_MS: between probes while SIGINT is blocked.
+ * AWAIT_MS: how long a signal that is ignored is sent again to children. YOUNG_MS: the age of a
+ * child that may have lost it: dash drops a SIGINT between its vfork(2) and its execve(2). */
+enum { HANDLER_MS = 20, BLOCKED_MS = 200, AWAIT_MS = 2000, YOUNG_MS = 100 };
 
 static struct {
 	pthread_mutex_t lock;
@@ -147,15 +148,21 @@ rank_cell_wanted(void)
 	return 1 + (int)why;
 }
 
-/* The time as proc_started() says it. */
+/* In the ticks of proc_started(). */
+static uint64_t
+ticks_of(uint64_t ms)
+{
+	return ms * (uint64_t)sysconf(_SC_CLK_TCK) / MS_PER_S;
+}
+
 static uint64_t
 ticks_now(void)
 {
 	struct timespec t;
-	uint64_t per_s = (uint64_t)sysconf(_SC_CLK_TCK);
 
 	clock_gettime(CLOCK_BOOTTIME, &t);
-	return (uint64_t)t.tv_sec * per_s + (uint64_t)t.tv_nsec * per_s / NS_PER_S;
+	return ticks_of(
+	    (uint64_t)t.tv_sec * MS_PER_S + (uint64_t)t.tv_nsec / (NS_PER_S / MS_PER_S));
 }
 
 /* Does C code ignore SIGINT now, as system(3) does in any thread? */
@@ -170,20 +177,19 @@ is_ignored(void)
 void
 rank_cell_probed(void)
 {
-	bool ignored = is_ignored();
+	bool ignored = is_ignored(), lost;
 
 	rank_cell_lock();
-	if (ignored && cell.asked && cell.ours &&
-	    ticks_now() - cell.sent < (uint64_t)sysconf(_SC_CLK_TCK) * AWAIT_S) {
+	if (ignored && cell.asked && cell.ours && ticks_now() - cell.sent < ticks_of(AWAIT_MS)) {
 		rank_cell_unlock();
 		return; /* await_child() may end what ignores it */
 	}
-	ignored = cell.running && cell.asked && cell.pending && cell.ours;
+	lost = cell.running && cell.asked && cell.pending && cell.ours;
 	cell.ours = false;
-	if (ignored)
+	if (lost)
 		syscall(SYS_tgkill, getpid(), getpid(), SIGINT);
 	rank_cell_unlock();
-	if (ignored)
+	if (lost)
 		rank_cell_signal_main(); /* Python runs the handler of SIGINT before this one */
 	else
 		settle(false);
@@ -215,7 +221,8 @@ ask_python(void)
 	return false;
 }
 
-/* Has one of our threads started a child since the children were signalled? */
+/* Has one of our threads a child that was started since, or so soon before, the children were
+ * signalled that it may have no SIGINT? */
 static bool
 has_late_child(void)
 {
@@ -231,7 +238,7 @@ has_late_child(void)
 		if (d->d_name[0] == '.' || read_file(path, &list) < 0)
 			continue;
 		for (at = list.p; at && (child = (pid_t)strtol(at, &end, 10)) > 0; at = end)
-			late |= proc_started(child) >= cell.sent;
+			late |= proc_started(child) + ticks_of(YOUNG_MS) >= cell.sent;
 	}
 	if (tasks)
 		closedir(tasks);
@@ -239,9 +246,9 @@ has_late_child(void)
 	return late;
 }
 
-/* system(3) ignores SIGINT while it waits, and leaves it to its child, which it may have started
- * after the signal: then the children are signalled again, until it has ended. Returns false if
- * SIGINT is not ignored, or the main thread has noticed it. */
+/* system(3) ignores SIGINT while it waits, and leaves it to its child, which may have none yet:
+ * then the children are signalled again, until it has ended. Returns false if SIGINT is not
+ * ignored, or the main thread has noticed it. */
 static bool
 await_child(void)
 {

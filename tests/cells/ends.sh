@@ -44,6 +44,23 @@ done
 is 'the rank stays' "$(sed -n 's/^pid //p' "$G/rank0/status")" "$rank"
 kill $tracer
 wait $tracer 2>/dev/null
+# a shell that has just been started may drop it
+cat >"$T/drops" <<END
+trap 'trap - INT' INT; sleep 0.03
+: >$T/began
+while :; do sleep 0.01; done
+END
+for try in {1..20}; do # on a busy machine it may be too old
+	submit "import os, threading, time
+t = threading.Thread(target=os.system, args=('exec sh $T/drops',)); t.start(); t.join(); time.sleep(1000)"
+	until_true test -e "$T/began"
+	echo interrupt >"$G/cells/$n/ctl"
+	! timeout 3 cat "$G/cells/$n/wait" >"$T/outcome" || break
+	echo interrupt >"$G/cells/$n/ctl"
+	wait_cell "$n" >"$T/outcome"
+	rm "$T/began"
+done
+like "a shell that drops it, try $try" "$([ "$try" = 20 ] || cat "$T/outcome")" 'state interrupted'
 submit 'try:
     breakpoint()
     x = 1
