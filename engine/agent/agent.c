@@ -71,6 +71,7 @@ static const struct {
     {Nrelease, zygote_pool_release},
     {Tspawn, spawn_ask},
     {Nsignal, spawn_signal},
+    {Nwrong, spawn_wrong},
     {Tgpus, gpus_ask},
 };
 

@@ -176,6 +176,7 @@ void spawn_forget(struct zygote_pool *pool); /* pool is about to be freed */
 /* Forwards a message from the daemon to an engine; a marked one is first announced by Nmark. */
 void spawn_pass(struct engine *e, struct msg *m);
 void spawn_signal(struct msg *m); /* Nsignal */
+void spawn_wrong(struct msg *m);  /* Nwrong */
 struct engine *spawn_find(unsigned slot);
 void spawn_free(struct engine *e);
 

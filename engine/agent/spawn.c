@@ -137,6 +137,8 @@ on_close(void *arg, const struct err *why)
 
 	if (why->no)
 		note("%s: %s", e->name, why->text);
+	if (why->no == EBADMSG)
+		conn_send(agent.up, Nwrong, 0, e->slot, 0, -1, agent_text(why->text));
 	conn_free(e->conn);
 	e->conn = NULL;
 	reap_closed(e);
@@ -415,6 +417,19 @@ spawn_pass(struct engine *e, struct msg *m)
 		    at.records);
 	}
 	conn_forward(e->conn, m);
+}
+
+void
+spawn_wrong(struct msg *m)
+{
+	struct engine *e = spawn_find(m->slot);
+	struct slice text;
+	struct err why;
+
+	if (!e || !e->conn || wire_unpack(m, Nwrong, NULL, &text) < 0)
+		return;
+	fail(&why, EBADMSG, "%.*s", (int)text.n, text.p);
+	on_close(e, &why);
 }
 
 void

@@ -86,8 +86,9 @@ rank_fini(struct rank *k)
 	facts_drop(k);
 	free(k->end.how);
 	free(k->end.stderr_tail);
+	free(k->end.wrong);
 	k->table = NULL;
-	k->end.how = k->end.stderr_tail = NULL;
+	k->end.how = k->end.stderr_tail = k->end.wrong = NULL;
 }
 
 bool
@@ -400,7 +401,8 @@ on_exit_notice(struct rank *k, struct msg *m)
 	if (wire_unpack(m, Nexit, NULL, &pid, &status, &last, &at.size[0], &at.size[1], &at.size[2],
 		&at.records) < 0)
 		return;
-	how = describe_end(status);
+	how = k->end.wrong ? xasprintf("killed, as it sent a wrong message: %s", k->end.wrong)
+			   : describe_end(status);
 	free(k->end.stderr_tail);
 	k->end.stderr_tail = last_words(own_words(k, last, status, &at), is_crash(status));
 	fail(&gone, EHOSTDOWN, "rank %d died: %s%s%s%s", k->number, how,
@@ -413,6 +415,17 @@ on_exit_notice(struct rank *k, struct msg *m)
 	agent_slot_free(rank_agent(k), slot, &gone);
 	group_tell(rank_died, k, how);
 	free(how);
+}
+
+static void
+on_wrong(struct rank *k, struct msg *m)
+{
+	struct slice why;
+
+	if (wire_unpack(m, Nwrong, NULL, &why) < 0)
+		return;
+	free(k->end.wrong);
+	k->end.wrong = slice_dup(why);
 }
 
 static void
@@ -583,6 +596,7 @@ static const struct {
     {Nknownbad, on_known_bad},
     {Nstranger, on_stranger},
     {Npatch, on_patch},
+    {Nwrong, on_wrong},
 };
 
 static void

@@ -70,7 +70,8 @@ rank_spawn(struct rank *k)
 	snprintf(name, sizeof(name), "rank%d", k->number);
 	host_env_gpus(k, &env);
 	free(k->end.stderr_tail);
-	k->end.stderr_tail = NULL;
+	free(k->end.wrong);
+	k->end.stderr_tail = k->end.wrong = NULL;
 	k->pid = 0;
 	k->cell = 0;
 	k->input.waits = k->kill_sent = false;

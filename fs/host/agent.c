@@ -211,9 +211,7 @@ distrust(struct agent *a, uint32_t serial, unsigned slot, const struct err *e)
 		lost(a);
 		return;
 	}
-	note("host %s: engine %u sent a wrong message and is killed: %s", agent_host(a), slot,
-	    e->text);
-	agent_send(a, Nsignal, 0, slot, 0, -1, (uint32_t)SIGKILL, 1u);
+	agent_send(a, Nwrong, 0, slot, 0, -1, slice_text(e->text));
 }
 
 static void

@@ -63,6 +63,18 @@ is 'kill in rank1/ctl' "$(errno write "$G/rank1/ctl" $'kill\n')" 0
 await 4 'recovered' >/dev/null
 is 'a new rank' "$(try 'z = 1')" 0
 like 'it tells how the one before ended' "$(key "$G/rank1/status" exit)" 'signal 9 '
+
+# a rank that sends what its program never sends: seen by its agent, or by the daemon
+is 'a wrong message' "$(try 'import _ddip, time
+_ddip.notify("Nclock", 1)
+time.sleep(100)')" EHOSTDOWN
+like 'it is killed for that' "$(key "$G/rank1/status" exit)" \
+	'^killed, as it sent a wrong message: wire: Nclock is not for an engine to send'
+is 'restart' "$(errno write "$G/ctl" $'restart\n')" 0
+cell 'from ddip_engine import service
+if rank: service._ROWS["Tgc"] = lambda fd: (1, ""), "Rhas"'
+is 'a wrong answer' "$(errno write "$G/ctl" $'free\n')" EBADMSG
+until_true grep -q 'rank 1 died: killed, as it sent a wrong message: wire: Rhas in reply to Tgc' "$G/error"
 is 'restart' "$(errno write "$G/ctl" $'restart\n')" 0
 is 'all new' "$(try 'z = 1')" 0
 
