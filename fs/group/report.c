@@ -28,6 +28,7 @@ enum {
 	LINES_SHOWN = 5,
 	ERROR_SIZE = 400,
 	CAUSE_SIZE = 160,
+	NOTE_SIZE = 160,
 	FILE_SIZE = 64,
 	CODE_SIZE = 100,
 	OTHER_SIZE = 120,
@@ -434,24 +435,32 @@ add_frame(struct report *r, struct slice s)
 		buf_free(&b[i]);
 }
 
+/* Adds each value that the rank has under this key, as a line that begins with word. */
+static void
+add_list(struct report *r, const struct subtask *j, const char *key, const char *word,
+    const char *list, size_t max)
+{
+	const char *p = j->digest;
+
+	for (struct slice s; (s = said_next(&p, key)).p;) {
+		struct buf b = {0};
+		struct field f;
+
+		plain_clip(&b, s, max, true);
+		f = text_field(NULL, b.n ? b.p : "");
+		add(r, word, list, &f, 1);
+		buf_free(&b);
+	}
+}
+
 /* What the rank that failed first says of it. */
 static void
 add_cause(struct report *r, const struct subtask *j)
 {
 	const char *p = j->digest;
-	struct slice s;
 
-	while ((s = said_next(&p, "cause")).p) {
-		struct buf b = {0};
-		struct field f;
-
-		plain_clip(&b, s, CAUSE_SIZE, true);
-		f = text_field(NULL, b.n ? b.p : "");
-		add(r, "from", "from", &f, 1);
-		buf_free(&b);
-	}
-	p = j->digest;
-	while ((s = said_next(&p, "frame")).p)
+	add_list(r, j, "cause", "from", "from", CAUSE_SIZE);
+	for (struct slice s; (s = said_next(&p, "frame")).p;)
 		add_frame(r, s);
 }
 
@@ -495,6 +504,8 @@ add_failure(struct report *r)
 	if (rank >= 0)
 		add_number(r, "rank", rank, 0);
 	add_clipped(r, "error", slice_text(behind_rank(w->err.text, rank)), ERROR_SIZE);
+	if (rank >= 0)
+		add_list(r, &w->subtasks[w->first], "note", "note", "notes", NOTE_SIZE);
 	if (*w->escalation.verdict)
 		add_clipped(r, "stall", slice_text(w->escalation.verdict), ERROR_SIZE);
 	if (rank >= 0) {

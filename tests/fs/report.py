@@ -16,6 +16,34 @@ SEVERAL = "ValueError('inner I')"
 if sys.version_info >= (3, 11):
     SEVERAL = f"ExceptionGroup('several', [{SEVERAL}, TypeError()])"
 SEVERAL = f"raise {SEVERAL}"
+# what notes say of an exception, and of what it came from; many, and some that are no texts
+NOTES = [
+    (
+        "def load(shard):\n    e = ValueError('bad magic')\n"
+        "    e.add_note(f'while loading shard {shard}\\nof the train split')\n    raise e\n"
+        "try: load(I)\nexcept ValueError as e:\n    outer = RuntimeError('no data')\n"
+        "    for i in range(5): outer.add_note(f'try {i}')\n    raise outer from e",
+        "EREMOTEIO",
+        r"RuntimeError: no data\ntry 0\ntry 1\n\(and 3 more\)\n"
+        r"ValueError: bad magic \(<cell \d+>:4\); while loading shard I of the train split$",
+        ":9",
+    ),
+    (
+        "e = ValueError('bad I')\nfor i in range(900):\n"
+        "    e.add_note(f'note {i}\\n' + '\\\\\\x1b\"' * 2000)\nraise e",
+        "EREMOTEIO",
+        r"ValueError: bad I\nnote 0 .*\nnote 1 .*\n\(and 898 more\)",
+        ":4",
+    ),
+    (
+        "e, f = ValueError('strange'), OSError('odd')\n"
+        "e.__notes__, f.__notes__ = [3, 'a text', None], 7\n"
+        "raise ExceptionGroup('I tries', [e, f])",
+        "EREMOTEIO",
+        r"ExceptionGroup: I tries \(2 sub-exceptions\)\nValueError: strange; a text\nOSError: odd$",
+        ":3",
+    ),
+]
 
 # (source, errno, what `error` or `from` must name, the end of a line `at`); I: the case's number
 CASES = [
@@ -108,6 +136,7 @@ CASES = [
         "ValueError: é",
         ":1",
     ),
+    *(NOTES if sys.version_info >= (3, 11) else []),
 ]
 # these take longer, so there are few of them
 RARE = [
@@ -163,7 +192,8 @@ def check(number, case):
     said, text = json.loads(data), text.decode()
     told = f"cell {number}: {source[:80]!r}\n{text}\n{data.decode()}"
     assert said["errno"] == errno, told
-    assert re.search(cause, "\n".join([said["error"], *said.get("from", [])]), re.S), told
+    causes = [said["error"], *said.get("notes", []), *said.get("from", [])]
+    assert re.search(cause, "\n".join(causes), re.S), told
     at = [f"{each['at']} {each['function']}: {each['source']}" for each in said.get("frames", [])]
     assert not where or any(where in line.replace(" : ", ": ") for line in at), told
     assert said["program"] and said["pid"] == os.getpid(), told

@@ -93,9 +93,9 @@ is_json_line(const struct buf *b)
 static const char *
 noise(struct buf *b)
 {
-	static const char *const words[] = {"frame ", "cause ", "set ", "gone ", "figures 9",
-	    "peak_bytes 1e9", "\n", "\t", "\xff", "é", "\xf0\x9f\x98\x80", "\033[3", "\"", "\\",
-	    "rank 3: ", "x", "\r", "\x01"};
+	static const char *const words[] = {"frame ", "cause ", "note ", "set ", "gone ",
+	    "figures 9", "peak_bytes 1e9", "\n", "\t", "\xff", "é", "\xf0\x9f\x98\x80", "\033[3",
+	    "\"", "\\", "rank 3: ", "x", "\r", "\x01"};
 	int n = rand_r(&seed) % 4 == 0 ? LONG : rand_r(&seed) % 60;
 
 	buf_clear(b);

@@ -1,6 +1,6 @@
-"""What the report of a cell says of a rank: where the user's code failed, what that came from,
-what its names held there, which names the cell has set, the peak of GPU memory, and what its last
-steps took.
+"""What the report of a cell says of a rank: where the user's code failed, what notes say of that,
+what it came from, what its names held there, which names the cell has set, the peak of GPU memory,
+and what its last steps took.
 
 Runs no code of the user's but what a traceback runs, too, and never raises.
 """
@@ -16,6 +16,7 @@ from ddip_engine.data import frames, glance, gpu, gpu_report, table
 
 _FRAMES = 8  # innermost lines of the user's code
 _CAUSES = 4
+_NOTES = 2  # of an exception
 _NAMES = 20  # that are listed
 _MANY_NAMES = 2000  # of a namespace: it is not compared
 _TEXT = 300  # characters of a value
@@ -119,6 +120,8 @@ def _failure(error, one_line):
         file, code = frame.f_code.co_filename, frame.f_code
         source = linecache.getline(file, line, frame.f_globals)
         yield "frame", _line(file, line, code.co_name, source)
+    for note in _notes(error):
+        yield "note", note
     if inner := _of_worker(error):
         yield "cause", inner
     for cause in _causes(error):
@@ -126,8 +129,20 @@ def _failure(error, one_line):
             f" ({frame.f_code.co_filename.rpartition('/')[2]}:{line})"
             for frame, line in _users(cause)[:1]
         )
-        text = " ".join(one_line(cause)[:_TEXT].split()) + where
-        yield "cause", _of_worker(cause) or text
+        text = _of_worker(cause) or " ".join(one_line(cause)[:_TEXT].split()) + where
+        yield "cause", "; ".join([text, *_notes(cause)])
+
+
+def _notes(error):
+    """What add_note() has added to an exception, each as one line, and how many more there are."""
+    try:
+        notes = getattr(error, "__notes__", ())
+    except Exception:  # the user's own code
+        return []
+    kept = notes if isinstance(notes, list | tuple) else ()
+    texts = [note for note in kept if isinstance(note, str)]
+    more = [f"(and {len(texts) - _NOTES} more)"] * (len(texts) > _NOTES)
+    return [" ".join(note[:_TEXT].split()) for note in texts[:_NOTES]] + more
 
 
 def _of_worker(error):
