@@ -19,6 +19,10 @@ still_writes(pid_t pid, const struct file *f)
 {
 	int n = pid ? proc_writes(pid, f->node->ino, LOOK_MAX) : -ENOENT;
 
+	/* It may have moved its copy behind us, as a shell does that restores a redirection. It
+	 * then closes the former one, and waits for us. */
+	if (n == 0)
+		n = proc_writes(pid, f->node->ino, LOOK_MAX);
 	if (n == -ENOENT || n == -ESRCH)
 		return NO; /* it has exited */
 	return n < 0 ? UNKNOWN : n > 0 ? YES : NO;

@@ -100,6 +100,37 @@ wait_cell "$(readlink "$G/cells/last")" >/dev/null
 is 'one cell of both' "$(cat "$G/cells/last/source")" $'c = 1\nd = 2'
 is 'that ran' "$(value 'c + d')" 3
 
+# a writer moves its copy back and forth, as a shell does for redirections, while others close theirs
+n=$(readlink "$G/cells/last")
+"$PLAIN_PYTHON" - "$G/cell" "$T/end" <<'END'
+import os, sys
+cell, null, begun = os.open(sys.argv[1], os.O_WRONLY), os.open("/dev/null", os.O_WRONLY), os.pipe()
+if not os.fork():
+    os.dup2(cell, 1)
+    os.close(cell)
+    os.write(1, b"e = 3\n")
+    os.close(begun[1])
+    while not os.path.exists(sys.argv[2]):
+        os.dup2(1, 10)
+        os.dup2(null, 1)
+        os.dup2(10, 1)
+        os.close(10)
+    os.write(1, b"f = 4\n")
+    os._exit(0)
+os.close(begun[1])
+os.read(begun[0], 1)
+if os.fork():
+    os._exit(0)
+for _ in range(800):
+    if not os.fork():
+        os._exit(0)
+    os.wait()
+open(sys.argv[2], "w").close()
+END
+while now=$(readlink "$G/cells/last") && [ "$now" -le "$n" ]; do :; done
+wait_cell "$(readlink "$G/cells/last")" >/dev/null
+is 'none is overlooked' "$(cat "$G/cells/last/source")" $'e = 3\nf = 4'
+
 # the same on a terminal
 printf 'print("quiet")' >"$T/good.py"
 if command -v script >/dev/null; then
