@@ -304,7 +304,7 @@ def _run(fd, cell, generation, source):
     try:
         ended = run.execute(cell, source)
     finally:
-        steer.cell_ended()
+        steer.cell_ended(cell)
         gpu.mark()
     return (*ended, collectives.outcome())
 

@@ -14,6 +14,7 @@ local_rank = 0
 local_size = 1
 generation = 0  # of the process group: grows with each rebuild
 cell = 0  # number of the last cell that was started
+entered = 0  # the same, but of one whose clocks count
 running = False  # a cell
 cell_file = None  # the name of the running cell in tracebacks
 failed = 0  # number of the last cell that left a traceback, sys.last_traceback

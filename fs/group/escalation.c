@@ -198,10 +198,13 @@ escalation_interrupt(struct task *w, enum interrupt_why why)
 void
 escalation_taken(struct rank *k, uint32_t number)
 {
-	struct subtask *j = queue_running(k);
+	struct subtask *j;
 
-	if (j && j->w->number && j->w->number == number)
-		j->signal.taken = j->signal.last_taken = true;
+	if (!number)
+		return;
+	TAILQ_FOREACH (j, &k->queue, link) /* one may run within another */
+		if (works(j) && j->w->number == number)
+			j->signal.taken = j->signal.last_taken = true;
 }
 
 static void on_ended_long_ago(void *arg);

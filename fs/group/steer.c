@@ -412,20 +412,24 @@ ask(struct steer *s)
 		agree(s);
 }
 
-/* The first that waits for a step of this cell, if none is under way. */
+/* The first that waits for a step of this cell, if none is under way, or runs. */
 static void
 begin_next(struct cell *around)
 {
 	struct steer *first = NULL;
-	struct subtask *j;
 
-	for (int i = 0; i < around->n && !first; i++)
-		TAILQ_FOREACH (j, &around->w->subtasks[i].k->queue, link)
-			if (j->w->payload.steer && j->w->payload.steer->around == around &&
-			    !j->w->payload.steer->watch) {
-				first = j->w->payload.steer;
-				break;
-			}
+	for (int i = 0; i < around->n; i++) {
+		struct subtask *j;
+
+		TAILQ_FOREACH (j, &around->w->subtasks[i].k->queue, link) {
+			struct steer *s = j->w->payload.steer;
+
+			if (j->w->kind == TASK_STEER && j->w->cell->steered.cell == around)
+				return;
+			if (!first && s && s->around == around && !s->watch)
+				first = s;
+		}
+	}
 	if (first && first->phase == WAITS)
 		ask(first);
 }

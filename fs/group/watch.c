@@ -194,6 +194,26 @@ watch_reported(struct rank *k, uint32_t number, enum clock clock, uint32_t step,
 
 /* ---- begin and end ---- */
 
+static bool
+all_ended(const struct steer *s)
+{
+	for (int i = 0; i < s->n; i++)
+		if (!s->rank[i].ended)
+			return false;
+	return true;
+}
+
+/* It was true nowhere. Frees s. */
+static void
+run_out(struct steer *s)
+{
+	char *text = xasprintf(
+	    "cell %d has ended: the expression was true at none of its steps", s->around->number);
+
+	steer_end(s, ENODATA, text);
+	free(text);
+}
+
 static void
 begin(struct steer *s)
 {
@@ -210,6 +230,10 @@ begin(struct steer *s)
 		if (s->clock < CLOCKS)
 			most = MAX(most, r->ticks[s->clock]);
 	}
+	if (all_ended(s)) {
+		run_out(s);
+		return;
+	}
 	s->step = most + 1;
 	s->phase = AGREED;
 	steer_tell(s, s->clock, s->step);
@@ -221,23 +245,18 @@ rank_over(struct steer *s, struct rank *k)
 	struct steer_rank *r = steer_rank_of(s, k);
 	struct group *g = s->w->g;
 	bool held = g->queue_held;
-	char *text;
 
 	r->ended = true;
 	r->arrived = false;
-	for (int i = 0; i < s->n; i++)
-		if (!s->rank[i].ended) {
-			if (s->phase == AGREED)
-				go_on(s);
-			return false;
-		}
-	text = xasprintf(
-	    "cell %d has ended: the expression was true at none of its steps", s->around->number);
-	g->queue_held = true; /* the end of the cell is not complete yet */
-	steer_end(s, ENODATA, text);
-	g->queue_held = held;
-	free(text);
-	return true;
+	if (all_ended(s)) {
+		g->queue_held = true; /* the end of the cell is not complete yet */
+		run_out(s);
+		g->queue_held = held;
+		return true;
+	}
+	if (s->phase == AGREED)
+		go_on(s);
+	return false;
 }
 
 /* One that has stopped the ranks ends well, however it ends. */

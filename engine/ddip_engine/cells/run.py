@@ -96,6 +96,7 @@ def _armed(cell, runner):
     """Runs user code so that an interrupt for this cell is raised in it, or here."""
     try:
         _ddip.enter(cell.number)
+        state.entered = cell.number
         return runner(cell)
     finally:
         cell.interrupted_late = _ddip.leave() or cell.held is not None

@@ -11,6 +11,8 @@ each tick, which is passed at an Nwatch. A steer that comes while the main threa
 run at this tick.
 """
 
+import collections
+import contextlib
 import errno
 import traceback
 from _thread import allocate_lock  # by name, before a program's gevent puts its own in its place
@@ -26,9 +28,13 @@ _SENT_S = 5.0  # in which a service thread sends what it has been given
 
 FALSE, TRUE, FAILED = range(3)  # enum watched of wire.h
 
+_LAST = 64  # numbers that are kept: a message is not late by as many cells
+
 _steer = None  # the Steer that ticks ask for; None: none
 _watch = None  # the same: a Watch
-_withdrawn = set()  # numbers that were withdrawn before they were armed
+_withdrawn = collections.deque(maxlen=_LAST)  # numbers of steers and watches
+_over = collections.deque(maxlen=_LAST)  # cells that have ended
+_in_tick = False  # the main thread is in ticked()
 
 
 class _Awaited:
@@ -44,17 +50,19 @@ class _Awaited:
             cells.remember_source(self.cell.file, self.cell.source)
             self.source = spliced.Source(self.cell.source, self.cell.file)
         self.clock = self.step = None  # agreed on; None: not yet
-        self.ended = False
+        self.ended = self.asked = False
         self.changed = allocate_lock()  # released when one of these has changed
         self.changed.acquire()
 
     def wake(self):
-        if self.changed.locked():
+        with contextlib.suppress(RuntimeError):  # another thread has released it
             self.changed.release()
 
     def wants_on(self):
         """The main thread has been interrupted."""
-        _ddip.notify("Nsteered", self.cell.number, state.ANY, 0)
+        if not self.asked:
+            self.asked = True
+            _ddip.notify("Nsteered", self.cell.number, state.ANY, 0)
 
     def end(self):
         """It is withdrawn, or has run."""
@@ -100,7 +108,6 @@ class _Steer(_Awaited):
             tick.block(self)
 
     def run(self, function, tick):
-        _ddip.arm(False)
         figures, earlier = streams.figures, digest.before()
         ended = run.within(self.cell, function)
         try:
@@ -175,7 +182,6 @@ class _Watch(_Awaited):
     def _evaluate(self, within):
         """(what it is, where, of what error)."""
         frame, what, text = spliced.users_frame(), FALSE, ""
-        _ddip.arm(False)
         try:
             with within.code():
                 within.raise_held()
@@ -183,21 +189,22 @@ class _Watch(_Awaited):
             self.has_worked = True
         except Exception as e:
             what, text = (FALSE, "") if self.has_worked else (FAILED, run.one_line(e))
-        finally:
-            _arm()
         return what, frames.place(frame) if frame else "", text
 
 
 class _Tick:
     """One tick of the main thread."""
 
-    def __init__(self, clock):
+    def __init__(self, clock, cell):
         self.clock, self.ticks = clock, _ddip.arm(None)[: state.ANY]
+        self.cell = cell
         self.count = self.ticks[clock]
         self.error = None  # of a signal handler of the program's, while it waited
 
     def block(self, awaited):
         """Waits until something has changed for it."""
+        if self.cell.held is not None or self.error is not None:
+            awaited.wants_on()
         try:
             awaited.changed.acquire()
         except BaseException as e:  # a signal handler of the program's
@@ -231,18 +238,27 @@ def arm(fd, cell, number, watches, source):
     except SyntaxError as e:
         lines = "".join(traceback.format_exception_only(type(e), e))
         raise EngineError(errno.ENOEXEC, run.one_line(e), lines) from None
-    if not state.running or state.cell != cell:
-        return 0, 0, 0, 0, 0
-    if number in _withdrawn:
-        raise EngineError(errno.ECANCELED, "withdrawn")
     earlier = _watch if watches else _steer
+    if earlier is not None and earlier.cell.number > number:  # this one is late
+        raise EngineError(errno.ECANCELED, "withdrawn")
     if watches:
         _watch = awaited
     else:
         _steer = awaited
     if earlier is not None:  # the Nsteer that withdraws it is on its way
         earlier.end()
-    *ticks, us = _ddip.arm(True)
+    _ddip.arm(True)
+    # only now: what is noted from here on is also told to this one
+    if cell in _over:
+        awaited.end()
+        return 0, 0, 0, 0, 0
+    if number in _withdrawn:
+        awaited.end()
+        raise EngineError(errno.ECANCELED, "withdrawn")
+    begun = state.entered == cell
+    *ticks, us = _ddip.arm(None)
+    if not begun:  # these are of the cell before it
+        return 1, 0, 0, 0, 0
     watch = _watch
     if not watches and watch is not None:
         if (at := watch.at) is not None:  # this tick is not passed
@@ -257,13 +273,13 @@ def _named(number):
 
 def decide(fd, number, clock, step):
     """Nsteer."""
+    if not step:
+        _withdrawn.append(number)
     awaited = _named(number)
-    if awaited is None:
-        _withdrawn.add(number)
-    elif step:
+    if awaited is not None and step:
         awaited.clock, awaited.step = clock, step
         awaited.wake()
-    else:
+    elif awaited is not None:
         awaited.end()
 
 
@@ -295,13 +311,16 @@ def run_now(fd, number):
 
 
 def ticked(clock):
-    """A clock has ticked while it is armed."""
+    """A clock has ticked while it is armed. What a steer, an expression or a signal handler does
+    meanwhile makes no steps."""
+    global _in_tick
     cell = run.current()
-    if cell is None or not _both():
+    if cell is None or _in_tick or not _both():
         return
-    tick, held = _Tick(clock), cell.in_code
+    tick, held = _Tick(clock, cell), cell.in_code
     cell.in_code, cell.on_held = False, _want_on
     try:
+        _in_tick = True
         if (steer := _steer) is not None:
             steer.wait(tick)
         if (watch := _watch) is not None:
@@ -312,6 +331,7 @@ def ticked(clock):
             each.leave()
         raise
     finally:
+        _in_tick = False
         cell.in_code = held
         del cell.on_held
     cell.raise_held()
@@ -319,8 +339,8 @@ def ticked(clock):
         raise tick.error
 
 
-def cell_ended():
-    """The running cell has ended: nothing can run within it."""
+def cell_ended(cell):
+    """Nothing can run within it."""
+    _over.append(cell)
     for each in _both():
-        each.end()
-    _withdrawn.clear()
+        each.leave()
