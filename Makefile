@@ -187,6 +187,7 @@ UNIT_profile := engine/rank/profile.c
 UNIT_flight := engine/rank/flight.c
 UNIT_rank_set := fs/group/rank_set.c
 UNIT_frames := fs/group/frames.c
+UNIT_last_words := fs/group/last_words.c fs/group/frames.c
 UNIT_rank_flight := engine/rank/flight.c engine/rank/rank_collective.c engine/rank/profile.c
 UNIT_ticks := fs/host/ticks.c
 UNIT_link := $(addprefix engine/relay/,link.c channel.c) tests/unit/fake_streams.c

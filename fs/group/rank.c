@@ -9,6 +9,7 @@
 #include "group/hooks.h"
 #include "group/hosts.h"
 #include "group/journal.h"
+#include "group/last_words.h"
 #include "group/output.h"
 #include "group/task.h"
 #include "group/renewed.h"
@@ -24,15 +25,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LAST_WORDS_MAX = 600 };
-
 /* the number of ranks if none is set and there are no GPUs */
 enum { NO_GPUS_SIZE = 2 };
-
-#define FATAL "Fatal Python error: " /* written by faulthandler */
-/* written by the C++ runtime */
-#define UNCAUGHT "terminate called after throwing"
-#define WHAT "\n  what():  "
 
 static const char *const state_names[R_STATES] = {
     [R_NONE] = "stopped",
@@ -267,27 +261,6 @@ describe_end(uint32_t status)
 	return xasprintf("exit status %d", WEXITSTATUS(st));
 }
 
-static bool
-begins_with(const char *line, size_t n, const char *word)
-{
-	return n >= strlen(word) && memcmp(line, word, strlen(word)) == 0;
-}
-
-/* Lines that do not explain the failure: torch prints a C++ stack with each warning about a lost
- * connection, and Python, when a signal kills it, prints the frames of the engine and the names of
- * all extension modules. */
-static bool
-is_noise(const char *line, size_t n)
-{
-	static const char *const words[] = {
-	    "frame #", "Extension modules: ", "  File \"<ddip_engine", "  File \"<string>\""};
-
-	for (size_t i = 0; i < ARRAY_LEN(words); i++)
-		if (begins_with(line, n, words[i]))
-			return true;
-	return *line == '\n';
-}
-
 /* Did it end by a signal for which Python writes a stack? */
 static bool
 is_crash(uint32_t status)
@@ -296,77 +269,6 @@ is_crash(uint32_t status)
 
 	return signal == SIGSEGV || signal == SIGABRT || signal == SIGBUS || signal == SIGFPE ||
 	       signal == SIGILL;
-}
-
-/* The last place of the words in the text; NULL: it has none. */
-static char *
-find_last(char *text, const char *words)
-{
-	char *found = NULL;
-
-	for (char *at = text; (at = strstr(at, words)); at++)
-		found = at;
-	return found;
-}
-
-/* Where the explanation of a crash begins: what() of a C++ exception that nobody caught, else
- * Python's stack, which starts with the frame that crashed. NULL: there is neither. */
-static char *
-crash_words(char *text)
-{
-	char *thrown = find_last(text, UNCAUGHT), *stack = find_last(text, FATAL);
-	char *what = thrown ? strstr(thrown, WHAT) : NULL;
-
-	return what ? what + strlen(WHAT) : stack;
-}
-
-/* Cuts the text to LAST_WORDS_MAX, at line boundaries if possible: keeps the beginning of what
- * explains a crash, or else the end of the text. */
-static char *
-bounded(struct buf *kept, bool crashed)
-{
-	char *from = crashed ? crash_words(kept->p) : NULL, *line;
-
-	if (from) {
-		if (strlen(from) > LAST_WORDS_MAX) {
-			from[LAST_WORDS_MAX] = '\0';
-			if ((line = strrchr(from, '\n')))
-				line[1] = '\0';
-		}
-		return xstrdup(from);
-	}
-	from = kept->p + (kept->n > LAST_WORDS_MAX ? kept->n - LAST_WORDS_MAX : 0);
-	if (from > kept->p && (line = strchr(from, '\n')) && line[1])
-		from = line + 1;
-	return xstrdup(from);
-}
-
-/* The end of what the process wrote to stderr, without the noise. The caller frees it. */
-static char *
-last_words(struct slice tail, bool crashed)
-{
-	struct buf kept = {0};
-	const char *end = tail.p + tail.n;
-	bool skips = false; /* inside the stack of a thread that did not crash */
-	char *words;
-
-	for (const char *at = tail.p, *next; at < end; at = next) {
-		const char *newline = memchr(at, '\n', (size_t)(end - at));
-		size_t n;
-
-		next = newline ? newline + 1 : end;
-		n = (size_t)(next - at);
-		skips = (skips && n > 1) || begins_with(at, n, "Thread 0x");
-		if (!skips && !is_noise(at, n))
-			buf_add(&kept, at, n);
-	}
-	for (size_t i = 0; i < kept.n; i++)
-		if (kept.p[i] == '\0')
-			kept.p[i] = ' ';
-	buf_addc(&kept, '\0');
-	words = bounded(&kept, crashed);
-	buf_free(&kept);
-	return words;
 }
 
 /* Of the end of a process's stderr, what may explain its end: what it wrote in its cell; between

@@ -8,6 +8,7 @@
 #include "group/alike.h"
 #include "group/cell.h"
 #include "group/external.h"
+#include "group/last_words.h"
 #include "group/output.h"
 #include "group/said.h"
 #include "group/straggler.h"
@@ -35,6 +36,7 @@ enum {
 	RANKS_SIZE = 40,
 	OUTPUT_SIZE = 500,
 	OUTPUT_READ = 1 << 10,
+	STDERR_READ = 16 << 10, /* a crash has Python write much that is left out */
 	NAMES_SIZE = 160,
 	VALUE_SIZE = 160,
 	LOCALS_SIZE = 400,
@@ -550,16 +552,20 @@ output_of(const struct report *r, int i, int stream)
 {
 	struct subtask *j = &r->c->w->subtasks[i];
 	struct rank *k = output_rank(r->c->g, r->c->ranks[i]);
-	struct buf b = {0};
+	struct buf b = {0}, plain = {0};
 	uint64_t end;
 	char *lines;
 
 	if (!k || !j->begun)
 		return xstrdup("");
 	end = j->ended ? j->end.size[stream] : spool_reader_size(output_spool(k), stream);
-	output_last(k, stream, j->begin.size[stream], end, OUTPUT_READ, &b);
-	lines = last_lines(&b);
+	output_last(k, stream, j->begin.size[stream], end,
+	    stream == SPOOL_STDERR ? STDERR_READ : OUTPUT_READ, &b);
+	if (stream == SPOOL_STDERR)
+		last_words_plain((struct slice){b.p, b.n}, &plain);
+	lines = last_lines(stream == SPOOL_STDERR ? &plain : &b);
 	buf_free(&b);
+	buf_free(&plain);
 	return lines;
 }
 
@@ -637,6 +643,8 @@ add_paths(struct report *r)
 		add_file(r, -1, "traceback");
 	if (rank >= 0 && strstr(w->subtasks[w->first].digest, "frame "))
 		add_file(r, rank, "locals");
+	if (rank >= 0 && w->begun && w->subtasks[w->first].no == EHOSTDOWN)
+		add_file(r, rank, "stderr"); /* the whole stack of a crash */
 	if (w->begun)
 		add_file(r, rank >= 0 ? rank : r->c->ranks[0], "stdout");
 	if (is_long(r->c))

@@ -155,7 +155,16 @@ RARE = [
         r"died: signal 9 \(Killed\).*out of luck I",
         "",
     ),
-    ("import ctypes\nif rank == 1: ctypes.string_at(8)", "EHOSTDOWN", r"died: signal 11", ""),
+    (
+        "import ctypes, threading\ndef crash(): ctypes.string_at(8)\n"
+        "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+        "if rank == 1: crash()",
+        "EHOSTDOWN",
+        r"died: signal 11 \(Segmentation fault\); its last words: Fatal Python error: Segmentation"
+        r' fault \(most recent call first\):   File "<cell \d+>", line 2 in crash   File "<cell'
+        r' \d+>", line 4 in <module> $',
+        "",
+    ),
     (
         "import time\ndef wait(): time.sleep(60)\nif rank == 1: wait()",
         "ETIMEDOUT",
@@ -198,6 +207,12 @@ def check(number, case):
     assert not where or any(where in line.replace(" : ", ": ") for line in at), told
     assert said["program"] and said["pid"] == os.getpid(), told
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f]", text), told
+    assert not re.search(r"<ddip_engine|<string>|Extension modules", text), told
+    assert "signal 11" not in text or re.search(
+        r"^see cells/\d+/rank1/stderr$.*^output 1 stderr: .* in string_at\n.* in crash\n",
+        text,
+        re.M | re.S,
+    ), told
     # the text has all that the JSON has, and nothing else
     values = []
     for key, value in said.items():
