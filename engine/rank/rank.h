@@ -428,10 +428,11 @@ void rank_flight_groups(struct slice lines);
 void rank_flight_text(enum flight_recorder which, struct slice json);
 /* The rest on the I/O thread. then() is called when the recorders have answered. */
 void rank_flight_init(struct loop *l, void (*then)(void));
+/* To be called before anything is done that wakes the main thread, or has it wait. */
 void rank_flight_ask(void);
 bool rank_flight_waits(void); /* then() is still to be called */
-/* Appends a line `main STATE`, the main thread's state as in proc(5), and what the recorders have
- * said since the last rank_flight_ask(), as flight.h has it. */
+/* Appends a line `main STATE`, the main thread's state as in proc(5) at the last rank_flight_ask(),
+ * and what the recorders have said since, as flight.h has it. */
 void rank_flight_print(struct buf *out);
 
 /* rank_stack.c */

@@ -49,6 +49,7 @@ static struct {
 	/* I/O thread only */
 	void (*then)(void);
 	bool started, waits;
+	char main; /* the main thread's state when they were asked */
 
 	int answered; /* an eventfd, written when they have answered */
 	pthread_mutex_t lock;
@@ -188,12 +189,28 @@ rank_flight_text(enum flight_recorder which, struct slice json)
 	pthread_mutex_unlock(&self.lock);
 }
 
+/* Does the main thread sleep, or compute? As in proc(5). */
+static char
+main_state(void)
+{
+	char path[64], *end;
+	struct buf text = {0};
+	char state = '-';
+
+	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)getpid());
+	if (read_file(path, &text) == 0 && (end = strrchr(text.p, ')')) && end[1] == ' ' && end[2])
+		state = end[2];
+	buf_free(&text);
+	return state;
+}
+
 void
 rank_flight_ask(void)
 {
 	pthread_t thread;
 
 	self.waits = false;
+	self.main = main_state();
 	pthread_mutex_lock(&self.lock);
 	for (size_t i = 0; i < FLIGHT_RECORDERS; i++) {
 		buf_clear(&self.text[i]);
@@ -218,25 +235,10 @@ rank_flight_waits(void)
 	return self.waits;
 }
 
-/* Does the main thread sleep, or compute? As in proc(5). */
-static char
-main_state(void)
-{
-	char path[64], *end;
-	struct buf text = {0};
-	char state = '-';
-
-	snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)getpid());
-	if (read_file(path, &text) == 0 && (end = strrchr(text.p, ')')) && end[1] == ' ' && end[2])
-		state = end[2];
-	buf_free(&text);
-	return state;
-}
-
 void
 rank_flight_print(struct buf *out)
 {
-	buf_addf(out, "%s %c\n", rank_collective_aside ? "aside" : "main", main_state());
+	buf_addf(out, "%s %c\n", rank_collective_aside ? "aside" : "main", self.main);
 	rank_collective_profile(out);
 	pthread_mutex_lock(&self.lock);
 	for (size_t i = 0; i < FLIGHT_RECORDERS; i++) {

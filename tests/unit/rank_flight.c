@@ -1,6 +1,7 @@
 /*
- * Tests of engine/rank/rank_flight.c: a flight recorder that answers, a torch without its function,
- * where what Python was told serves, and a function that throws, after which only that serves.
+ * Tests of engine/rank/rank_flight.c: the main thread's state; a flight recorder that answers, a
+ * torch without its function, where what Python was told serves, and a function that throws, after
+ * which only that serves.
  */
 #define _GNU_SOURCE
 #include "check.h"
@@ -8,6 +9,8 @@
 #include "rank/flight.h"
 #include "rank/rank.h"
 #include <dlfcn.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -120,12 +123,39 @@ serves_python(void)
 	says("group 0 gloo 3 0-1\nop 3 barrier -1 - 0 ");
 }
 
+/* Prints while the main thread sleeps. */
+static void *
+prints(void *arg)
+{
+	while (main_state() != 'S')
+		sched_yield();
+	rank_flight_print(arg);
+	return NULL;
+}
+
+/* What has been done since it was asked, such as a signal that woke the main thread or let it wait
+ * for a lock, says nothing of what that did itself: here it ran. */
+static void
+test_main_thread(void)
+{
+	struct buf out = {0};
+	pthread_t thread;
+
+	rank_flight_ask();
+	CHECK(pthread_create(&thread, NULL, prints, &out) == 0);
+	CHECK(pthread_join(thread, NULL) == 0);
+	buf_addc(&out, '\0');
+	CHECK(strncmp(out.p, "main R\n", 7) == 0);
+	buf_free(&out);
+}
+
 int
 main(void)
 {
 	loop = loop_new();
 	handler = on_terminated;
 	rank_flight_init(loop, on_answer);
+	test_main_thread();
 	rank_flight_groups(slice_text("0 gloo 0 0-1\n"));
 	CHECK(rank_flight_find() == 0);
 	serves_python();
