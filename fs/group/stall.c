@@ -334,7 +334,47 @@ print(struct stall_sample *s, struct buf *to)
 	free(places);
 }
 
-/* Hashes (FNV-1a) where all ranks are, in the order of s->rank. */
+static uint64_t
+stall_span(const struct group *g)
+{
+	return (uint64_t)(g->set.stall * (double)NS_PER_S);
+}
+
+/* Adds how far the rank is in its groups, by torch's recorders or by Python. */
+static void
+add_groups(struct buf *b, const struct rank_place *p, bool by_recorder)
+{
+	for (size_t i = 0; i < p->n; i++)
+		if (verdict_is_recorded(&p->group[i]) == by_recorder)
+			buf_addf(b, " %u", p->group[i].entered);
+}
+
+/* Do the recorders say that a rank has moved since they have last said where it is? On a busy
+ * machine they may answer too late for a look: that says nothing. */
+static bool
+have_moved(const struct stall_sample *s, struct task_escalation *x)
+{
+	bool moved = false;
+
+	if (!x->recorded)
+		x->recorded = xcalloc((size_t)s->g->size, sizeof(*x->recorded));
+	for (int i = 0; i < s->n; i++) {
+		const struct rank_sample *r = &s->rank[i];
+		uint64_t *seen = &x->recorded[r->k->number], now;
+		struct buf b = {0};
+
+		if (!r->place.recorded)
+			continue;
+		add_groups(&b, &r->place, true);
+		now = hash_add(HASH_START, b.n ? b.p : "", b.n);
+		moved |= *seen && *seen != now;
+		*seen = now;
+		buf_free(&b);
+	}
+	return moved;
+}
+
+/* Hashes (FNV-1a) where all ranks are but for what the recorders say, in the order of s->rank. */
 static uint64_t
 hash(const struct stall_sample *s)
 {
@@ -345,8 +385,7 @@ hash(const struct stall_sample *s)
 		const struct rank_sample *r = &s->rank[i];
 
 		buf_addf(&b, "%s %u %s %u", r->collective, r->number, r->line, r->steps);
-		for (size_t k = 0; k < r->place.n; k++)
-			buf_addf(&b, " %u", r->place.group[k].entered);
+		add_groups(&b, &r->place, false);
 		buf_addc(&b, '\n');
 	}
 	h = hash_add(HASH_START, b.p, b.n);
@@ -354,13 +393,36 @@ hash(const struct stall_sample *s)
 	return h;
 }
 
-/* Logs an event if nothing has moved for `stall` seconds and a rank is in a collective, and again
- * after each further such time. */
+/* Logs the event of a stall if one is due, or if the verdict was not there in time for the last. */
+static void
+tell(struct stall_sample *s, struct cell *c)
+{
+	struct task_escalation *x = &c->w->escalation;
+	bool due = s->asked - x->stall_told >= stall_span(s->g);
+	struct buf b = {0};
+
+	if (!due && *x->verdict)
+		return;
+	print(s, &b);
+	if (due || s->verdict)
+		journal_event(
+		    s->g, "stall cell=%d seconds=%.0f %s", s->cell, task_seconds(c->w), b.p);
+	buf_free(&b);
+	if (s->verdict)
+		task_set_text(&x->verdict, slice_text(s->verdict));
+	if (due && x->stall_told == x->stall_since)
+		group_tell(above.cell_news, s->g, c, CELL_STALLED, -1);
+	if (due)
+		x->stall_told = s->asked;
+}
+
+/* Tells of a stall if nothing has moved for `stall` seconds and a rank is in a collective, and
+ * again after each further such time. */
 static void
 report(struct stall_sample *s)
 {
 	struct cell *c = s->g->gone ? NULL : cell_find(s->g, s->cell);
-	uint64_t now = hash(s), span;
+	uint64_t now = hash(s);
 	struct task_escalation *x;
 	bool waits = false, asks = false;
 
@@ -374,26 +436,14 @@ report(struct stall_sample *s)
 	if (!c || c->w->done || s->g->set.stall <= 0)
 		return;
 	x = &c->w->escalation;
-	span = (uint64_t)(s->g->set.stall * (double)NS_PER_S);
-	if (asks || x->stall_seen != now)
+	if (have_moved(s, x) || asks || x->stall_seen != now)
 		x->stall_since = x->stall_told = s->asked;
 	x->stall_seen = now;
-	x->stalled = waits && s->asked - x->stall_since >= span;
-	if (x->stalled && s->asked - x->stall_told >= span) {
-		struct buf b = {0};
-
-		print(s, &b);
-		journal_event(
-		    s->g, "stall cell=%d seconds=%.0f %s", s->cell, task_seconds(c->w), b.p);
-		buf_free(&b);
-		if (s->verdict)
-			task_set_text(&x->verdict, slice_text(s->verdict));
-		if (x->stall_told == x->stall_since)
-			group_tell(above.cell_news, s->g, c, CELL_STALLED, -1);
-		x->stall_told = s->asked;
-	} else if (!x->stalled && c->w->left == c->w->n && !x->step) {
+	x->stalled = waits && s->asked - x->stall_since >= stall_span(s->g);
+	if (x->stalled)
+		tell(s, c);
+	else if (c->w->left == c->w->n && !x->step)
 		task_set_text(&x->verdict, (struct slice){0}); /* it goes on */
-	}
 	stall_watch(c->w);
 }
 

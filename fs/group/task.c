@@ -115,6 +115,7 @@ task_free(struct task *w)
 	task_close_fds(w);
 	task_stop_timers(w);
 	text_free(w->escalation.verdict);
+	free(w->escalation.recorded);
 	text_free(w->owner.program);
 	free(w->subtasks);
 	free(w->payload.name);

@@ -76,6 +76,7 @@ struct task_escalation {
 	uint64_t stall_seen;  /* hash of the last sample */
 	uint64_t stall_since; /* now_ns() of the first such sample */
 	uint64_t stall_told;  /* of the one of which an event has told, or stall_since */
+	uint64_t *recorded;   /* by rank, a hash of how far torch's recorders last said it is */
 	bool stalled;	      /* nothing has moved for `stall` seconds, and a rank waits */
 	uint64_t second_step; /* now_ns() when step 2 began */
 	uint64_t asked; /* now_ns() of the last interrupt request, which covers all its ranks */

@@ -99,6 +99,12 @@ is_python(const char *source)
 	return is_own(source) || strcmp(source, "unknown") == 0;
 }
 
+bool
+verdict_is_recorded(const struct membership *m)
+{
+	return !is_python(m->source);
+}
+
 /* Does torch record the operations of all its groups? */
 static bool
 is_recorded(const struct rank_place *p)

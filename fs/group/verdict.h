@@ -62,6 +62,8 @@ struct rank_place {
 /* Reads a description into the place, which verdict_free() frees. */
 void verdict_read(struct rank_place *p, struct slice description);
 void verdict_free(struct rank_place *p);
+/* Do torch's recorders say this of the group, and not Python? */
+bool verdict_is_recorded(const struct membership *m);
 /* The operation that the rank waits in, and its group; NULL if that is not certain. */
 const struct operation *verdict_waits_in(
     const struct rank_place *p, const struct membership **group);
