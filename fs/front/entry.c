@@ -81,6 +81,13 @@ entry_ask(const struct node *n, struct req *r)
 	return var_names_ask(&n->at, r);
 }
 
+/* Is it the inside of a variable, where keys can be set? */
+static bool
+sets_inside(const struct place *at)
+{
+	return at->inside && !at->frame && !at->cell;
+}
+
 struct node *
 entry_create(const struct node *dir, const char *name, int flags, mode_t mode, struct err *e)
 {
@@ -89,16 +96,18 @@ entry_create(const struct node *dir, const char *name, int flags, mode_t mode, s
 	int r = 0;
 
 	*e = (struct err){0};
-	if (!entry_in_vars(dir))
+	if (!entry_in_vars(dir) && (!sets_inside(&dir->at) || staged))
 		e->no = EACCES;
 	else if (place_gone(&dir->at))
 		r = place_fail(&dir->at, e);
-	else if (!staged)
+	else if (!dir->at.inside && !staged)
 		r = var_parse(name, dir->at.rank < 0, &v, e);
 	if (r < 0)
 		front_journal(dir, name, e);
 	if (e->no)
 		return NULL;
+	if (dir->at.inside)
+		var_names_made(&dir->at, name);
 	return staged ? staged_node(dir, name) : entry_var(dir, name);
 }
 

@@ -136,6 +136,21 @@ same_failure(struct group_journal *j, int rank, int no, const char *what, const 
 }
 
 void
+journal_retract(struct group *g, int no, const char *what)
+{
+	struct group_journal *j = &g->journal;
+	struct failure *last = j->error_count ? &j->errors[j->error_count - 1] : NULL, f;
+
+	if (!last || last->no != no || strcmp(last->what, what) != 0)
+		return;
+	if (--last->times == 0) {
+		f = take_failure(j, j->error_count - 1);
+		failure_free(&f);
+	}
+	group_tell(above.error_changed, g);
+}
+
+void
 journal_fail(struct group *g, const struct err *e, const char *what)
 {
 	journal_fail_rank(g, -1, e, what);

@@ -19,6 +19,8 @@ void journal_clear(struct group *g);
 void journal_fail(struct group *g, const struct err *e, const char *what);
 /* The same, of one rank. */
 void journal_fail_rank(struct group *g, int rank, const struct err *e, const char *what);
+/* Takes the latest failure back if it is this one: what was looked for is made now. */
+void journal_retract(struct group *g, int no, const char *what);
 /* Appends names that were not kept, of lines `NAME: reason`: "gen: a generator …; f: an open file
  * and 2 more". Returns their number. */
 int journal_add_lost(struct slice lines, struct buf *out);

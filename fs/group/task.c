@@ -119,6 +119,7 @@ task_free(struct task *w)
 	text_free(w->owner.program);
 	free(w->subtasks);
 	free(w->payload.name);
+	free(w->payload.path);
 	free(w->payload.view);
 	free(w->payload.op);
 	free(w->payload.to);

@@ -54,6 +54,8 @@ struct subtask {
 /* The parameters of a task for its ranks. Strings and descriptors are owned. */
 struct task_payload {
 	char *name, *view, *op, *to;
+	char *
+	    path; /* TASK_PUT: of what is inside an object, as ranks are asked for it; NULL: name */
 	int *fds; /* TASK_PUT: one for each subtask, or one for all if fd_count == 1; TASK_CLONE:
 		   * one for all, once `source` is done */
 	int fd_count;

@@ -27,8 +27,9 @@ send_put(struct subtask *j, struct agent *a)
 {
 	struct task *w = j->w;
 	int i = w->payload.fd_count == 1 ? 0 : (int)(j - w->subtasks);
+	const char *path = w->payload.path ? w->payload.path : w->payload.name;
 
-	agent_send(a, Tput, 0, j->k->slot, j->tag, w->payload.fds[i], slice_text(w->payload.name),
+	agent_send(a, Tput, 0, j->k->slot, j->tag, w->payload.fds[i], slice_text(path),
 	    slice_text(w->payload.view), slice_text(w->payload.op), w->payload.sizes[i]);
 }
 

@@ -109,8 +109,8 @@ const struct row name_rows[] = {
     {"G/cells/N/rankK/status", REG | 0400, ROW_SIZED, NULL, text_subtask_status, "state, errno, times", NULL},
     {"G/vars", DIR | 0700, ROW_CACHEABLE | ROW_VARIABLES, &running_names_ops, NULL, "variables of rank 0", "rm removes on all ranks, mv renames"},
     {"G/vars/STAGED", REG | 0600, ROW_MAPPED, &staged_ops, NULL, "temporary files that programs write and rename: .name, name~, 4913", "mv to NAME[.OP][.VIEW] pushes it"},
-    {"G/vars/NAME.d", DIR | 0500, ROW_HIDDEN | ROW_NESTS, &inside_dir_ops, NULL, "the inside of rank 0's object: a dict's items, a list's by index, a module's tensors, an optimizer's state, columns, else attributes; also of these, as KEY.d", NULL},
-    {"G/vars/NAME.d/KEY", REG | 0400, ROW_PRIVATE_NODE | ROW_MAPPED, &var_ops_local, NULL, "an entry, or OP over all ranks', as VIEW", NULL},
+    {"G/vars/NAME.d", DIR | 0700, ROW_HIDDEN | ROW_NESTS, &inside_dir_ops, NULL, "the inside of rank 0's object: a dict's items, a list's by index, a module's tensors, an optimizer's state, columns, else attributes; also of these, as KEY.d", NULL},
+    {"G/vars/NAME.d/KEY", REG | 0600, ROW_PRIVATE_NODE | ROW_MAPPED, &var_ops_file, NULL, "an entry, or OP over all ranks', as VIEW", "sets it on all ranks: a module's tensor in place"},
     {"G/vars/NAME", REG | 0600, ROW_PRIVATE_NODE | ROW_MAPPED, &var_ops_file, NULL, "rank 0's object, or OP over all ranks', as VIEW", "sets it on all ranks"},
     {"G/locals", DIR | 0500, 0, &frame_file_ops, NULL, "names that the running code of rank 0 sees in its frames", NULL},
     {"G/locals/NAME.d", DIR | 0500, ROW_HIDDEN | ROW_NESTS, &inside_dir_ops, NULL, "the inside of the object, as G/vars/NAME.d", NULL},
@@ -139,8 +139,8 @@ const struct row name_rows[] = {
     {"G/rankK/gpu", REG | 0400, ROW_PRIVATE_NODE, &rank_gpu_file_ops, NULL, "memory of its GPU, and the largest objects there", NULL},
     {"G/rankK/vars", DIR | 0700, ROW_CACHEABLE | ROW_VARIABLES, &running_names_ops, NULL, "variables of this rank", "rm removes, mv renames"},
     {"G/rankK/vars/STAGED", REG | 0600, ROW_MAPPED, &staged_ops, NULL, "as in G/vars", "likewise"},
-    {"G/rankK/vars/NAME.d", DIR | 0500, ROW_HIDDEN | ROW_NESTS, &inside_dir_ops, NULL, "the inside of this rank's object", NULL},
-    {"G/rankK/vars/NAME.d/KEY", REG | 0400, ROW_PRIVATE_NODE | ROW_MAPPED, &var_ops_local, NULL, "an entry as VIEW", NULL},
+    {"G/rankK/vars/NAME.d", DIR | 0700, ROW_HIDDEN | ROW_NESTS, &inside_dir_ops, NULL, "the inside of this rank's object", NULL},
+    {"G/rankK/vars/NAME.d/KEY", REG | 0600, ROW_PRIVATE_NODE | ROW_MAPPED, &var_ops_file, NULL, "an entry as VIEW", "sets it on this rank"},
     {"G/rankK/vars/NAME", REG | 0600, ROW_PRIVATE_NODE | ROW_MAPPED, &var_ops_file, NULL, "this rank's object as VIEW", "sets it on this rank"},
 };
 /* clang-format on */

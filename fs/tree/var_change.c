@@ -9,8 +9,10 @@
 #include "group/rank.h"
 #include "group/task.h"
 #include "tree/caller.h"
+#include "tree/frame_file.h"
 #include "tree/removal.h"
 #include "tree/replacement.h"
+#include "tree/var_names.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,7 +56,7 @@ refuse_external(const struct place *at, bool parts, struct err *e)
 static int
 parse_writable(const struct place *at, struct var_name *name, struct err *e)
 {
-	if (var_parse(at->name, at->rank < 0, name, e) < 0)
+	if (var_names_parse(at, at->name, name, e) < 0)
 		return -e->no;
 	if (!name->view->writes)
 		return fail(
@@ -117,19 +119,28 @@ push_new(const struct place *at, struct push *p, struct err *e)
 {
 	struct var_name name;
 	struct task *w = NULL;
+	struct buf shown = {0};
 	int fd;
 
 	if (parse_writable(at, &name, e) < 0 || lifecycle_accepts(at->g, e) < 0 ||
 	    (at->g->life.state == G_NEW && lifecycle_start(at->g, e) < 0))
 		return NULL;
 	fd = push_share(p, at->name, e);
+	if (at->inside) {
+		frame_file_print_inside(at, &shown);
+		buf_addc(&shown, '/');
+	}
+	buf_adds(&shown, name.name);
 	if (fd >= 0)
-		w = change_new(at, TASK_PUT, name.name, e);
+		w = change_new(at, TASK_PUT, shown.p, e);
+	buf_free(&shown);
 	if (!w) {
 		if (fd >= 0)
 			close(fd);
 		return NULL;
 	}
+	if (at->inside)
+		w->payload.path = xasprintf("%s%s", name.scope, name.name);
 	w->payload.view = xstrdup(name.view->name);
 	w->payload.op = xstrdup(name.op ? name.op->name : "");
 	w->payload.fd_count = 1;

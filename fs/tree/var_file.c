@@ -55,7 +55,8 @@ var_free(struct var_file *v)
 		TAILQ_REMOVE(&blocked_opens, v, link);
 	patience_end(v->patience);
 	if (v->writes) {
-		var_names_close(&v->writer);
+		if (v->writer.at)
+			var_names_close(&v->writer);
 		var_ticks_settle(v->told);
 		push_close(&v->push);
 	}
@@ -187,6 +188,21 @@ begin_read(struct file *f, struct req *r, const struct var_name *name)
 
 /* ---- writing ---- */
 
+/* The name exists from now on. */
+static void
+claim_name(struct var_file *v)
+{
+	struct file *f = v->f;
+	const char *name = v->name.name;
+
+	v->writer.at = &f->node->at;
+	memcpy(v->writer.name, name, sizeof(v->writer.name));
+	replacement_claim(&f->node->at, name, f->opener);
+	var_names_open(&v->writer);
+	if ((f->flags & O_CREAT) && strcmp(f->node->at.name, name) == 0)
+		v->told = var_ticks_told(&f->node->at, name, TICK_CREATE);
+}
+
 static int
 begin_write(struct file *f, struct req *r, const struct var_name *name)
 {
@@ -202,12 +218,8 @@ begin_write(struct file *f, struct req *r, const struct var_name *name)
 	    .push = push,
 	    .whole = f->flags & O_TRUNC,
 	    .empty = f->flags & O_TRUNC};
-	v->writer.at = &f->node->at;
-	memcpy(v->writer.name, name->name, sizeof(v->writer.name));
-	replacement_claim(&f->node->at, name->name, f->opener);
-	var_names_open(&v->writer);
-	if ((f->flags & O_CREAT) && strcmp(f->node->at.name, name->name) == 0)
-		v->told = var_ticks_told(&f->node->at, name->name, TICK_CREATE);
+	if (!f->node->at.inside)
+		claim_name(v);
 	f->state = v;
 	f->node->size = 0;
 	return 0;
@@ -218,7 +230,7 @@ var_open(struct file *f, struct req *r)
 {
 	int mode = f->flags & O_ACCMODE;
 	struct var_name name;
-	int result = var_parse(f->node->at.name, f->node->at.rank < 0, &name, &r->err);
+	int result = var_names_parse(&f->node->at, f->node->at.name, &name, &r->err);
 
 	if (result < 0)
 		return result;

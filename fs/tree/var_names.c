@@ -181,29 +181,45 @@ only_rank_knows(const struct place *at)
 
 /* ---- looking up ---- */
 
+static void
+print_path(const struct place *at, const char *name, struct buf *path)
+{
+	buf_adds(path, at->g->name);
+	if (at->cell)
+		buf_addf(path, "/cells/%d", at->cell->number);
+	if (at->rank >= 0)
+		buf_addf(path, "/rank%d", at->rank);
+	buf_addc(path, '/');
+	if (at->frame)
+		frame_file_print(at, path);
+	else
+		buf_adds(path, "vars");
+	if (at->inside) {
+		buf_addc(path, '/');
+		frame_file_print_inside(at, path);
+	}
+	if (name)
+		buf_addf(path, "/%s", name);
+}
+
 /* A lookup has no other way to report the path and the text. */
 static void
 fail_lookup(const struct place *at, const char *name, const struct err *e)
 {
 	struct buf path = {0};
 
-	buf_adds(&path, at->g->name);
-	if (at->cell)
-		buf_addf(&path, "/cells/%d", at->cell->number);
-	if (at->rank >= 0)
-		buf_addf(&path, "/rank%d", at->rank);
-	buf_addc(&path, '/');
-	if (at->frame)
-		frame_file_print(at, &path);
-	else
-		buf_adds(&path, "vars");
-	if (at->inside) {
-		buf_addc(&path, '/');
-		frame_file_print_inside(at, &path);
-	}
-	if (name)
-		buf_addf(&path, "/%s", name);
+	print_path(at, name, &path);
 	journal_fail(at->g, e, path.p);
+	buf_free(&path);
+}
+
+void
+var_names_made(const struct place *at, const char *name)
+{
+	struct buf path = {0};
+
+	print_path(at, name, &path);
+	journal_retract(at->g, ENOENT, path.p);
 	buf_free(&path);
 }
 
@@ -436,7 +452,8 @@ listing_new(const struct place *at, struct rank *k)
 			drop_changes(l);
 			l->at = var_table_count(l->table);
 		}
-		if (j->w->kind == TASK_PUT || j->w->kind == TASK_DEL || j->w->kind == TASK_MOVE)
+		if ((j->w->kind == TASK_PUT && !strchr(j->w->payload.name, '/')) ||
+		    j->w->kind == TASK_DEL || j->w->kind == TASK_MOVE)
 			add_change(l, j->w->payload.name, j->w->kind == TASK_PUT);
 		if (j->w->kind == TASK_MOVE)
 			add_change(l, j->w->payload.to, true);

@@ -29,6 +29,8 @@ size_t var_names_directory(const struct place *at, const char *name);
 int var_names_find(struct place *at, const char *name);
 /* As next in struct part: lists the names that existed when the listing began. */
 bool var_names_next(const struct place *at, struct part_cursor *c, struct place *child, char *name);
+/* A name that was looked for in the inside of an object is made: that is no failure. */
+void var_names_made(const struct place *at, const char *name);
 /* Could a name that was not found be known only to the rank: created by the running cell, or
  * private? */
 bool var_names_may_ask(const struct place *at, const char *name);

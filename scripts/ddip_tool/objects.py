@@ -49,10 +49,9 @@ def push(tool, words):
         raise tool.misuse()
     name, file = rest
     _check_name(name)
-    if "/" in name:
-        raise Failure(USAGE, f"{name}: what is in an object is only read: push the object")
-    if "." not in name:
-        name += _view_of(file)
+    view = _view_of(file)
+    if "." not in name or ("/" in name and not name.endswith(view)):  # a key may have dots
+        name += view
     tool.show(f"cp {'/dev/stdin' if file == '-' else file} {tool.path(folder)}/{name}")
     try:
         source = open(0 if file == "-" else file, "rb", buffering=0, closefd=file != "-")

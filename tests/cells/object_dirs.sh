@@ -47,8 +47,43 @@ is 'du' "$(wc -l <"$T/du")" 304
 if [ "$(value '__import__("importlib.util").util.find_spec("pandas") is not None')" = True ]; then
 	cell 'import pandas
 frame = pandas.DataFrame({"loss": [0.1 * rank, 2], "a/b": ["x", "y"]})'
+	echo '[7, 8]' >"$G/vars/frame.d/new.json"
+	echo '[0.5, 2]' >"$G/rank1/vars/frame.d/loss.json"
+	is 'columns are set' "$(value 'frame.new.tolist()') $(cat "$G"/rank?/vars/frame.d/loss.json | xargs)" '[7, 8] [0.0, 2.0] [0.5, 2.0]'
+	cell 'del frame["new"]
+frame["loss"] = [0.1 * rank, 2]'
 	is 'columns' "$(ls "$G/vars/frame.d" | xargs) $(cat "$G/rank1/vars/frame.d/loss.csv" | xargs)" 'a%2Fb.csv loss.csv loss 0.1 2.0'
 fi
+
+# one layer is loaded in place on all ranks; the optimizer goes on with it
+"$TORCH_PYTHON" - "$T" <<'END2'
+import sys, numpy, torch
+numpy.save(sys.argv[1] + "/layer.npy", numpy.full((8, 8), 0.5))
+numpy.save(sys.argv[1] + "/other.npy", numpy.zeros((8, 9)))
+torch.save({"weight": torch.full((8, 8), 0.25), "bias": torch.zeros(8)}, sys.argv[1] + "/part.pt")
+END2
+cell 'weight, average, before = model[3].weight, optimizer.state[model[3].weight]["exp_avg"], model[5].weight.tolist()'
+cp "$T/layer.npy" "$L/3.weight.npy" || bad 'a layer'
+cp "$T/layer.npy" "$G/vars/optimizer.d/state.d/6.d/exp_avg.npy" || bad 'a state'
+cp "$T/part.pt" "$L/4.pt" || bad 'a module in it'
+echo 0.125 >"$G/vars/optimizer.d/param_groups.d/0.d/lr"
+echo 7 >"$L/149.num_batches_tracked"
+echo False >"$G/rank1/vars/model.d/149.training"
+is 'in place, on all ranks' "$(cell 'r = [model[3].weight is weight, optimizer.state[weight]["exp_avg"] is average, weight.dtype, weight.requires_grad,
+     *(t.mean().item() for t in (weight, average, model[4].weight)), optimizer.param_groups[0]["lr"],
+     model[149].num_batches_tracked.item(), model[5].weight.tolist() == before]'
+	cat "$G"/rank?/vars/r | sort -u)" '[True, True, torch.float32, True, 0.5, 0.5, 0.25, 0.125, 7, True]'
+is 'on one rank' "$(cat "$L/149.training.gather")" '[True, False]'
+fails cp "$T/other.npy" "$L/3.weight.npy"
+like 'another shape' "$(tail -n 1 "$G/error")" 'EINVAL model.d/3.weight: model.d/3.weight is a tensor of shape \(8, 8\), not \(8, 9\)$'
+is 'an optimizer numbers its states' "$(errno write "$G/vars/optimizer.d/state.d/0" 1)" EOPNOTSUPP
+like 'what to write' "$(tail -n 1 "$G/error")" "state.d/0 can't be set: write the optimizer's state, optimizer.pt$"
+mkdir "$T/layers"
+cp "$L/7.weight.npy" "$L/7.bias.npy" "$T/layers"
+cell 'model[7].weight.data.zero_()'
+ok cp -r "$T/layers/." "$L"
+is 'some of a directory' "$(value 'model[7].weight.abs().sum().item() > 0') $(cmp "$T/layers/7.weight.npy" "$L/7.weight.npy")" 'True '
+ok cell 'optimizer.zero_grad(); model(torch.ones(2, 8)).sum().backward(); optimizer.step()'
 
 # what a program holds in main(), as the other rank waits for it in a collective
 cat >"$T/train.py" <<'END2'

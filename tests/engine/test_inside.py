@@ -9,9 +9,9 @@ import sys
 import time
 import types
 import unittest
-from errno import ENOENT
+from errno import EINVAL, ENOENT
 
-from in_process import NAMES, Case, np, read, torch, values
+from in_process import NAMES, Case, np, read, state, torch, values
 
 from ddip_engine.data import arrays, inside  # isort: skip (in_process makes it importable)
 
@@ -282,6 +282,54 @@ class Inside(Case):
         listing("x/a")
         self.found("x/a/0")
         self.assertEqual(sys.getrefcount(NAMES["x"]["a"]), count)
+
+
+class Set(Case):
+    """What is pushed into an object; tests/fs/object_dirs.sh has the kinds of objects."""
+
+    def put(self, path, text, call=values._call):
+        fd = os.memfd_create("pushed")
+        os.write(fd, text.encode())
+        values.put(path, "json", "", fd, len(text), call)
+
+    def test_nothing_stays_of_what_is_not_committed(self):
+        held = NAMES["x"] = {"a": [1], 2: None, "layer": torch.nn.Linear(1, 1, bias=False)}
+        before = held["layer"].weight.item()
+        for path, text in ("a/0", "5"), ("2", "6"), ("new", "7"), ("layer/weight", "[[8]]"):
+            for ends in values.commit, self.put_other:
+                self.put(f"x/{path}", text)
+                self.assertEqual(str(values._lookup(f"x/{path}")).count(text.strip("[]")), 1)
+                ends(False)
+                self.assertEqual([held["a"], held[2], "new" in held], [[1], None, False])
+                self.assertEqual(held["layer"].weight.item(), before)
+
+    def put_other(self, _):
+        self.put("x/layer/training", "true")
+        values.commit(False)
+
+    def test_an_interrupt_undoes_it(self):
+        def interrupted(function, *args):
+            result = function(*args)
+            if function is not values._decode:
+                raise state.Cancelled
+            return result
+
+        NAMES["x"] = {"a": 1}
+        for name in "a", "new":
+            with self.assertRaises(state.Cancelled):
+                self.put(f"x/{name}", "5", interrupted)
+        self.assertEqual(NAMES["x"], {"a": 1})
+
+    def test_it_stays_what_it_was(self):
+        model = NAMES["x"] = torch.nn.Linear(2, 1, dtype=torch.float16)
+        weight = model.weight
+        self.put("x/weight", "[[1, 2]]")
+        values.commit(True)
+        self.assertIs(model.weight, weight)
+        self.assertEqual((weight.dtype, weight.tolist()), (torch.float16, [[1.0, 2.0]]))
+        self.refuses(EINVAL, "shape (1, 2), not (2,)", self.put, "x/weight", "[1, 2]")
+        self.refuses(EINVAL, "x.d/weight", self.put, "x/weight", '"words"')
+        self.refuses(ENOENT, "no variable y", self.put, "y/weight", "1")
 
 
 if __name__ == "__main__":

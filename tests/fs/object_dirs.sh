@@ -63,7 +63,7 @@ guarded diff -r "$G/rank0/vars/config.d" "$G/rank1/vars/config.d" || bad 'diff o
 is 'diff' "$(diff -rq "$G/rank0/vars/mine.d" "$G/rank1/vars/mine.d" | wc -l)" 6
 guarded du -a "$G/vars/config.d" "$G/vars/loop.d" >"$T/du" || bad du
 is 'stat' "$(stat -c '%F %a' "$G/vars/config.d" "$G/vars/config.d/sizes.d" "$G/vars/config.d/lr" | xargs -d '\n')" \
-	'directory 500 directory 500 regular empty file 400'
+	'directory 700 directory 700 regular empty file 600'
 is 'many' "$(ls "$G/vars/many.d" | wc -l) $(cat "$G/vars/many.d/9999")" '10000 9999'
 is 'inode numbers' "$(ls -i "$G/vars/config.d" | awk '/sizes.d/ {print $1}')" "$(stat -c %i "$G/vars/config.d/sizes.d")"
 
@@ -79,8 +79,6 @@ read vars/config.d/lr.csv EOPNOTSUPP
 read vars/config.d/lr.cuda EOPNOTSUPP
 read vars/schedule.d/computed ENOENT
 read vars/config.d EISDIR
-write vars/config.d/lr EACCES
-create vars/config.d/new EACCES
 create vars/new.d EINVAL
 unlink vars/config.d/lr EACCES
 mkdir vars/config.d/new.d EACCES
@@ -92,6 +90,64 @@ fails cat "$G/vars/config.d/rate"
 like 'and what there is' "$(tail -n 1 "$G/error")" "ENOENT group/vars/config.d/rate: no 'rate' in config.d, a Namespace: ls shows what there is"
 fails rm -rf "$G/vars/config.d" "$G/vars/mine.d/r"
 is 'nothing has changed' "$(value config.lr) $(errno read "$G/vars/.config.d/x")" '0.5 ENOENT'
+
+# what is there is set by a write, and a dict takes new keys; on all ranks, or on none
+cell 'import collections, dataclasses
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    x: int = 1
+class Picky(dict):
+    def __setitem__(self, key, value):
+        if value == "bad" and rank:
+            raise ValueError("no " + value)
+        super().__setitem__(key, value)
+ordered = collections.OrderedDict(a=1)
+frozen, pair, uneven, picky = Frozen(), (1, [2]), [0] * (rank + 1), Picky(a=1)'
+while read -r path value; do
+	echo "$value" >"$G/$path" || bad "$path"
+done <<'END2'
+vars/config.d/lr 0.25
+vars/config.d/sizes.d/1.d/deep "deeper"
+vars/config.d/sizes.d/-2 [0]
+vars/mine.d/new.json {"k": 1}
+vars/mine.d/new.d/k.json null
+vars/mine.d/3.d/1 7
+rank1/vars/mine.d/r 6
+vars/odd.d/a%2Fb 20
+vars/odd.d/w%2Enpy 21
+vars/odd.d/more%2Enpy 22
+vars/ordered.d/b 2
+vars/pair.d/1.d/0 3
+vars/picky.d/a "good"
+END2
+is 'on both ranks' "$(cell 'r = config, mine, [odd[k] for k in ("a/b", "w.npy", "more.npy")], ordered, pair, dict(picky)'
+	cat "$G"/rank?/vars/r)" \
+"(Namespace(lr=0.25, sizes=[[0], {'deep': 'deeper'}]), {'r': 0, 3: [0, 7], 'both': 1, 'new': {'k': None}}, [20, 21, 22], OrderedDict($(
+	)[('a', 1), ('b', 2)]), (1, [3]), {'a': 'good'})
+(Namespace(lr=0.25, sizes=[[0], {'deep': 'deeper'}]), {'r': 6, 3: [1, 7], 'only': 1, 'new': {'k': None}}, [20, 21, 22], OrderedDict($(
+	)[('a', 1), ('b', 2)]), (1, [3]), {'a': 'good'})"
+echo '[0.5, 0.75]' >"$G/vars/mine.d/r.cat.json"
+is 'a part for each rank' "$(cat "$G"/rank?/vars/mine.d/r | xargs)" '[0.5] [0.75]'
+while read -r what path error text; do
+	is "$what $path" "$(errno "$what" "$G/$path" '"bad"')" "$error"
+	like "why $what $path fails" "$(tail -n 1 "$G/error")" "$text"
+done <<'END2'
+create vars/config.d/rate ENOENT config.d/rate: no 'rate' in config.d, a Namespace
+write vars/pair.d/0 EOPNOTSUPP pair.d/0: pair.d/0 can't be set: pair is a tuple
+write vars/frozen.d/x EOPNOTSUPP frozen.d/x: .*cannot assign to field
+create vars/uneven.d/1 ENOENT uneven.d/1: no '1' in uneven.d, a list
+write vars/picky.d/a EOPNOTSUPP picky.d/a: ValueError: no bad
+create vars/picky.d/b EOPNOTSUPP picky.d/b: ValueError: no bad
+write vars/config.d/lr.mean EOPNOTSUPP lr.mean: mean over all ranks can only be read
+append vars/config.d/lr EOPNOTSUPP written as a whole
+create vars/config.d/.lr.swp EACCES .
+END2
+is 'of a new key, error says nothing' "$(grep -c "'new' in mine\|more%2Enpy\|OrderedDict" "$G/error")" 0
+is 'nothing was set' "$(cell 'r = config.lr, pair, frozen.x, uneven, dict(picky)'; cat "$G"/rank?/vars/r)" \
+	"(0.25, (1, [3]), 1, [0], {'a': 'good'})
+(0.25, (1, [3]), 1, [0, 0], {'a': 'good'})"
+echo 0.5 | "$BUILD/ddip" -m "$M" push config.d/lr -
+is 'ddip push' "$(value config.lr)" 0.5
 
 # what a running program holds
 submit "def main(state):
@@ -106,6 +162,7 @@ steps() {
 	[ "$(cat "$G/locals/state.d/step")" -gt 1 ]
 }
 until_true steps
+is 'locals are only read' "$(errno write "$G/locals/state.d/step" 1) $(errno create "$G/locals/state.d/new" 1)" 'EACCES EACCES'
 fails cat "$G/rank0/locals/nothing.d/x"
 touch "$T/end"
 wait_cell "$n" >/dev/null
@@ -119,7 +176,7 @@ is 'what a failed cell has left' "$(cat "$G/cells/$n/rank1/locals/x.d/a.d/0")" 1
 # a directory that stays open while its object goes
 exec 5<"$G/vars/mine.d/r"
 (cd "$G/vars/mine.d" && cell 'del mine' && fails ls && fails cat r)
-is 'an open entry is what it was' "$(cat <&5)" 0
+is 'an open entry is what it was' "$(cat <&5)" '[0.5]'
 exec 5<&-
 
 # a rank that is stuck where no Python runs

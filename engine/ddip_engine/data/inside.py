@@ -53,14 +53,19 @@ def items(name, value, keys):
     EngineError(ENOENT)."""
     found = [value]
     for key in keys:
-        how = _how_of(name, value)
-        value = how.find(value, key)
+        value = item(name, value, key)
         if value is ABSENT:
             text = f"no '{key}' in {name}.d, {article(found[-1])}: ls shows what there is"
             raise EngineError(ENOENT, text)
         name = f"{name}.d/{key}"
         found.append(value)
     return found
+
+
+def item(name, value, key):
+    """What a key is in the object of this name, or ABSENT. Raises EngineError(ENOENT) if there is
+    nothing inside."""
+    return _how_of(name, value).find(value, key)
 
 
 def names(name, value, keys):
@@ -192,19 +197,21 @@ def _is_other(value, key, text):
     return not issubclass(type(key), str) and dict.__contains__(value, text)
 
 
-def _dict_find(value, name):
+def dict_key(value, name):
+    """The key of a dict that this name stands for, whether the dict has it or not."""
     text = unescape(name)
     if text is None:
-        return ABSENT
-    found = dict.get(value, text, ABSENT)
-    if found is ABSENT and _INDEX.fullmatch(text):
-        found = dict.get(value, int(text), ABSENT)
-    if found is not ABSENT:
-        return found
-    for key, entry in _items_of(value):
-        if type(key) is not str and _text_of(key) == text:
-            return entry
-    return ABSENT
+        text = name
+    if dict.__contains__(value, text):
+        return text
+    if _INDEX.fullmatch(text) and dict.__contains__(value, int(text)):
+        return int(text)
+    others = (key for key, _ in _items_of(value) if type(key) is not str)
+    return next((key for key in others if _text_of(key) == text), text)
+
+
+def _dict_find(value, name):
+    return ABSENT if unescape(name) is None else dict.get(value, dict_key(value, name), ABSENT)
 
 
 def _sequence(base):
@@ -272,14 +279,21 @@ def _module_pairs(module, prefix="", around=()):
             yield from _module_pairs(part, f"{prefix}{name}.", around)
 
 
-def _module_find(module, name):
-    """What is listed, and what is not: the modules in it, and other attributes."""
-    text = unescape(name)
-    *path, last = (text or "").split(".")
+def module_of(module, name):
+    """(the module that `a.b.c` is in, or None, and `c`)."""
+    *path, last = (unescape(name) or "").split(".")
     for part in path:
         module = dict.get(_parts(module, "_modules"), part)
         if module is None:
-            return ABSENT
+            break
+    return module, last
+
+
+def _module_find(module, name):
+    """What is listed, and what is not: the modules in it, and other attributes."""
+    module, last = module_of(module, name)
+    if module is None:
+        return ABSENT
     for which in ("_parameters", "_buffers", "_modules"):
         found = dict.get(_parts(module, which), last)
         if found is not None:
@@ -336,6 +350,18 @@ def _frame_find(frame, name):
     frame = _plain_frame(frame)
     columns, _ = _columns(frame)
     return frame[columns[name]] if name in columns else ABSENT
+
+
+def is_frame(value):
+    """Is it a data frame of pandas?"""
+    kind = getattr(sys.modules.get("pandas"), "DataFrame", None)
+    return kind is not None and issubclass(type(value), kind)
+
+
+def column_key(frame, name):
+    """The key of the column that this name stands for, whether the frame has it or not."""
+    columns, _ = _columns(_plain_frame(frame))
+    return columns[name] if name in columns else unescape(name) or name
 
 
 _DICT = _How(_dict_pairs, _dict_find, True)

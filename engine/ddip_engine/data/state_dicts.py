@@ -1,5 +1,6 @@
 """Loads state dicts into modules and optimizers: entirely, or not at all if one does not fit."""
 
+import functools
 import sys
 from collections import OrderedDict
 from errno import EBADMSG
@@ -122,6 +123,11 @@ def _copy(tensor):
         return tensor.clone()
     except RuntimeError:  # no memory for it on its device
         return tensor.cpu()
+
+
+def keep_tensors(values):
+    """A function that restores the contents of these tensors."""
+    return functools.partial(_put_back, _copies(values))
 
 
 def _put_back(copies):

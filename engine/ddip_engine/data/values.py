@@ -18,6 +18,7 @@ from ddip_engine.data import (
     gpu,
     gpu_write,
     inside,
+    inside_set,
     pickles,
     room,
     state_dicts,
@@ -167,17 +168,23 @@ def put(name, view, op, fd, size, call=_call):
     """
     global _pending
     commit(False)
-    check_name(name)
-    old, undo = state.main.__dict__.get(name, ABSENT), []
-    loads = view in _STATE_VIEWS and arrays.holds_state(old) and not op
+    path, name, change = name, _shown(name), None
+    if "/" in path:
+        old, change = inside_set.prepare(*_begin(path))
+    else:
+        check_name(name)
+        old = state.main.__dict__.get(name, ABSENT)
+    undo, loads = [], view in _STATE_VIEWS and arrays.holds_state(old) and not op
     try:
         value = call(_decode, name, view, op, Incoming(fd, size), old, undo if loads else None)
+        if change is not None and not loads:
+            call(change, value, undo)
     except BaseException as e:  # the bytes may be anything, and may make any code run
         for function in undo:
             function()
         what = f"{_path(name, view)}: {size} bytes that do not decode"
         raise refusal_of(e, what, EBADMSG) from None
-    _pending = (None, undo[0]) if loads else ((lambda: _bind(name, value)), None)
+    _pending = (None, undo[0]) if undo else ((lambda: _bind(name, value)), None)
 
 
 def _bind(name, value):
