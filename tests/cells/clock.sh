@@ -65,6 +65,25 @@ until_true steps 3
 agrees 'collectives' collective
 over
 
+# a program that goes on after an interrupt, which comes in a forward
+echo 'clock forward' >"$G/ctl"
+submit 'm, caught = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)), 0
+class Slow(torch.nn.Module):
+    def forward(self, x):
+        if not caught: time.sleep(1000)
+        return m(x)
+slow, i = torch.nn.Sequential(Slow(), m), 0
+while True:
+    try: i += 1; time.sleep(0.001); slow(torch.ones(1, 1))
+    except KeyboardInterrupt:
+        if caught: raise
+        caught = 1'
+until_true grep -q ' in forward$' "$G/rank0/stack" "$G/rank1/stack"
+echo interrupt >"$G/ctl"
+until_true steps 3
+agrees 'after an interrupt' forward
+over
+
 # nothing is left of it
 echo 'clock auto' >"$G/ctl"
 cell 'hooks = len(torch.nn.modules.module._global_forward_pre_hooks)' || bad 'a cell'

@@ -29,6 +29,7 @@ api = None  # torch.distributed
 _raised = 0  # how many of the default group's collectives have raised in this cell
 _is_lost = False  # one of them because a connection is gone
 _depth = 0  # of modules' forwards within each other, while these are counted
+_outermost = 0  # the id of the module of the first of them, or of the last that was
 _hooks = ()  # that count them
 
 
@@ -117,11 +118,16 @@ def count_modules():
     tick, grad, main = _ddip.tick, sys.modules["torch"].is_grad_enabled, get_ident()
 
     def begins(module, _):
-        global _depth
+        global _depth, _outermost
         if is_compiling() or get_ident() != main:
             return
+        if id(module) == _outermost:  # an interrupt may have ended it: torch calls no hook then
+            _depth = 0
         _depth += 1
-        if _depth > 1 or not module.training or not grad():
+        if _depth > 1:
+            return
+        _outermost = id(module)
+        if not module.training or not grad():
             return
         if any(p.requires_grad for p in module.parameters()) and tick(state.FORWARD):
             hooks.ticked(state.FORWARD)
