@@ -289,9 +289,13 @@ cell_status(const struct cell *c, struct record *out)
 static void
 add_error(int rank, int no, const char *text, struct record *out)
 {
+	char own[32];
+	int n;
+
 	if (out->form != RECORD_JSON) {
-		if (rank >= 0)
-			buf_addf(out->out, "rank %d: ", rank);
+		n = snprintf(own, sizeof(own), "rank %d", rank);
+		if (rank >= 0 && (strncmp(text, own, (size_t)n) != 0 || text[n] != ' '))
+			buf_addf(out->out, "%s: ", own);
 		buf_addf(out->out, "%s\n", text);
 		return;
 	}

@@ -70,6 +70,7 @@ _ddip.notify("Nclock", 1)
 time.sleep(100)')" EHOSTDOWN
 like 'it is killed for that' "$(key "$G/rank1/status" exit)" \
 	'^killed, as it sent a wrong message: wire: Nclock is not for an engine to send'
+is 'the cell names it once' "$(grep -c '^rank 1 died: killed, as it' "$G/cells/last/error")" 1
 is 'restart' "$(errno write "$G/ctl" $'restart\n')" 0
 cell 'from ddip_engine import service
 if rank: service._ROWS["Tgc"] = lambda fd: (1, ""), "Rhas"'

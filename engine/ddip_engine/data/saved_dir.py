@@ -395,11 +395,14 @@ def _remove(paths):
         shutil.rmtree(path, ignore_errors=True)
 
     def free():
-        for fd in files:
-            os.close(fd)
-        for path in paths:  # a network file system has kept the names of open files
-            shutil.rmtree(path, ignore_errors=True)
-        _freed.release()
+        try:
+            for fd in files:
+                with contextlib.suppress(OSError):  # of what has been removed
+                    os.close(fd)
+            for path in paths:  # a network file system has kept the names of open files
+                shutil.rmtree(path, ignore_errors=True)
+        finally:
+            _freed.release()
 
     _freed.acquire()
     try:
