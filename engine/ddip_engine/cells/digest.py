@@ -69,10 +69,10 @@ def text(earlier, error, one_line):
         lines += _names(earlier)
         if streams.figures:
             lines.append(("figures", str(streams.figures)))
-        if (peak := gpu_report.peak_bytes()) is not None:
-            lines.append(("peak_bytes", str(peak)))
         if not gpu.uses_cuda():  # else the host waits also for its own GPU
             lines += [each.split(" ", 1) for each in _ddip.profile().decode().splitlines()]
+        elif (peak := gpu_report.peak_bytes()) is not None:
+            lines.append(("peak_bytes", str(peak)))
         if error is not None:
             lines += glance.lines(_users(error))
     except Exception as e:  # an object of the user's that misbehaves

@@ -485,8 +485,9 @@ def _streams():
     does not report whether it has: a rank that only imports it must not get a context. torch raises
     RuntimeError where the context is lost: marking the default stream finds that out."""
     global _current
-    cupy, stream_of = sys.modules.get("cupy"), patches.CURRENT_STREAM.get()
+    cupy = sys.modules.get("cupy")
     if uses_cuda():
+        stream_of = patches.CURRENT_STREAM.get()
         try:
             _current = current_device()
         except RuntimeError:
