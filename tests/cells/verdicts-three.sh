@@ -112,7 +112,7 @@ aborts() {
 $1"
 	wait_cell "$n" >/dev/null
 	like "aborted: $1" "$(grep ' died: ' "$G/cells/$n/error")" \
-		'^rank ([0-2]): rank \1 died: signal 6 \(Aborted\); its last words: .*op\.preamble\.length'
+		'^rank [0-2] died: signal 6 \(Aborted\); its last words: .*op\.preamble\.length'
 	like "the report: $1" "$(cat "$G/cells/$n/report")" $'\nerror died: signal 6 .*op\\.preamble\\.length'
 	like "the verdict: $1" "$(grep '^stall ' "$G/cells/$n/report" || echo none)" \
 		'^none$|^stall (different (sizes|types): |rank [0-2] was lost; )'

@@ -55,10 +55,10 @@ thread.start()
 time.sleep(1000)' "$G/rank1/cell"
 until_true grep -q on "$G/cells/$n/rank1/stdout"
 locked() {
-	[ "$(cat "$G/rank1/stack.all")" = "(no stack: another thread keeps the interpreter's lock)" ]
+	[ "$(cat "$G/rank1/$1")" = "(no stack: another thread keeps the interpreter's lock)" ]
 }
-until_true locked
-is 'nor are the frames of the user' "$(cat "$G/rank1/stack")" "$(cat "$G/rank1/stack.all")"
+until_true locked stack.all
+until_true locked stack # the frames of the user neither
 echo kill >"$G/rank1/ctl"
 wait_cell "$n" >/dev/null
 
