@@ -9,7 +9,7 @@ import sys
 import time
 import types
 import unittest
-from errno import EINVAL, ENOENT
+from errno import EINVAL, ENOENT, EOPNOTSUPP
 
 from in_process import NAMES, Case, np, read, state, torch, values
 
@@ -319,6 +319,18 @@ class Set(Case):
             with self.assertRaises(state.Cancelled):
                 self.put(f"x/{name}", "5", interrupted)
         self.assertEqual(NAMES["x"], {"a": 1})
+
+    def test_a_class_that_sets_and_then_refuses(self):
+        class Late(dict):
+            def __setitem__(self, key, value):
+                super().__setitem__(key, value)
+                if value == 5:
+                    raise ValueError("too late")
+
+        NAMES["x"] = Late(a=1)
+        for name in "a", "new":
+            self.refuses(EOPNOTSUPP, "too late", self.put, f"x/{name}", "5")
+            self.assertEqual(NAMES["x"], {"a": 1})
 
     def test_it_stays_what_it_was(self):
         model = NAMES["x"] = torch.nn.Linear(2, 1, dtype=torch.float16)

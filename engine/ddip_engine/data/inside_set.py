@@ -73,8 +73,7 @@ def _set(what, setter, remove, holder, key, old, value, undo):
     undo.append(functools.partial(_undo, *back))
     try:
         setter(holder, key, value)
-    except Exception as e:  # the object's own code may refuse it
-        undo.pop()
+    except Exception as e:  # the object's own code may refuse it, after it has set it
         raise refusal_of(e, what, EOPNOTSUPP) from None
 
 
