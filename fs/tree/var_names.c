@@ -452,8 +452,8 @@ listing_new(const struct place *at, struct rank *k)
 			drop_changes(l);
 			l->at = var_table_count(l->table);
 		}
-		if ((j->w->kind == TASK_PUT && !strchr(j->w->payload.name, '/')) ||
-		    j->w->kind == TASK_DEL || j->w->kind == TASK_MOVE)
+		if ((j->w->kind == TASK_PUT && !j->w->payload.path) || j->w->kind == TASK_DEL ||
+		    j->w->kind == TASK_MOVE)
 			add_change(l, j->w->payload.name, j->w->kind == TASK_PUT);
 		if (j->w->kind == TASK_MOVE)
 			add_change(l, j->w->payload.to, true);
