@@ -471,6 +471,25 @@ py_set_locals(PyObject *module, PyObject *args)
 	return PyBool_FromLong(to_fast != NULL);
 }
 
+/* Of each item of a dictionary, which keeps its order, the addresses of its key, its value and the
+ * value's type. Ten times as fast as Python's id() of each. */
+static PyObject *
+py_identities(PyObject *module, PyObject *items)
+{
+	const void *each[3];
+	PyObject *key, *value, *found;
+	Py_ssize_t at = 0, n = PyDict_Size(items);
+	char *p;
+
+	if (n < 0 || !(found = PyBytes_FromStringAndSize(NULL, n * (Py_ssize_t)sizeof each)))
+		return NULL;
+	for (p = PyBytes_AsString(found); PyDict_Next(items, &at, &key, &value); p += sizeof each) {
+		each[0] = key, each[1] = value, each[2] = Py_TYPE(value);
+		memcpy(p, each, sizeof each);
+	}
+	return found;
+}
+
 static PyObject *
 py_collectives(PyObject *module, PyObject *unused)
 {
@@ -595,6 +614,7 @@ static PyMethodDef methods[] = {
     {"tick", py_tick, METH_O, "tick(clock) -> bool: armed"},
     {"arm", py_arm, METH_O, "arm(bool) -> (optimizer, forward, collective, period in us)"},
     {"set_locals", py_set_locals, METH_VARARGS, "set_locals(frame, names) -> bool"},
+    {"identities", py_identities, METH_O, "identities(dict) -> bytes: keys, values, types"},
     {"display_fd", py_display_fd, METH_NOARGS, "The pipe for rich output, -1: none"},
     {"boot", py_boot, METH_O, "boot(role): runs ddip_engine.boot.main(role)"},
     {"zygote", py_zygote, METH_NOARGS, "Serves forks; returns (kind, name, env) in a child"},

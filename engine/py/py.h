@@ -126,6 +126,7 @@
  *                              in this cell, and the time between the last two, in us; 0: unknown
  *   set_locals(frame, names) -> bool  before CPython 3.13: binds local variables of a function that
  *                              runs. False: this Python cannot
+ *   identities(dict) -> bytes  three pointers for each item, in order: the key, the value, its type
  *   display_fd() -> int        the pipe for rich output; -1: none
  *   boot(role)                 called once by the launcher: makes `ddip_engine` importable, and
  *                              calls its boot.main with "zygote", "rank" or "store"

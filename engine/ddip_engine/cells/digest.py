@@ -24,7 +24,7 @@ _FILE, _CODE = 80, 100  # of these, for the end of a path; for a function, and f
 _BYTES = 4096  # of it all
 _TRACEBACK = "Traceback (most recent call last):\n"
 _PLACE = re.compile(r'  File "(.+)", line (\d+), in ')
-_tensors_of = None, ()  # names and objects, and which of these names are tensors
+_known = None, None, (), ()  # see _snapshot()
 
 
 def before():
@@ -37,24 +37,24 @@ def before():
 
 
 def _snapshot():
-    """Two tuples, the names and the ids of their objects, and a dictionary name -> version, for
-    tensors, which count their changes in place. Of other objects, only a new one is noticed."""
-    global _tensors_of
-    names = state.main.__dict__.copy()
-    if len(names) > _MANY_NAMES:
+    """The identities of the names and their objects, the names, and a dictionary name -> version,
+    for tensors, which count their changes in place. Of other objects, only a new one is noticed.
+    None if there are too many names."""
+    global _known
+    space = state.main.__dict__.copy()
+    if len(space) > _MANY_NAMES:
         return None
-    kind = getattr(sys.modules.get("torch"), "Tensor", _Never)
-    which = tuple(map(id, names.values()))
-    found = tuple(names), which, kind
-    if _tensors_of[0] != found:
-        kinds = {each for each in set(map(type, names.values())) if issubclass(each, kind)}
-        _tensors_of = found, [name for name, value in names.items() if type(value) in kinds]
+    kind, which = getattr(sys.modules.get("torch"), "Tensor", _Never), _ddip.identities(space)
+    if _known[0] != which or _known[1] is not kind:
+        kinds = {each for each in set(map(type, space.values())) if issubclass(each, kind)}
+        tensors = [name for name, value in space.items() if type(value) in kinds]
+        _known = which, kind, tuple(space), tensors
     versions = {
         name: patches.TENSOR_VERSION.of(value, 0)
-        for name in _tensors_of[1]
-        if issubclass(type(value := names[name]), kind) and not value.is_inference()
+        for name in _known[3]
+        if issubclass(type(value := space[name]), kind) and not value.is_inference()
     }
-    return found[0], which, versions
+    return which, _known[2], versions
 
 
 class _Never:
@@ -96,8 +96,8 @@ def _names(earlier):
         return
     main = state.main.__dict__
     (ids, versions), (ids_now, versions_now) = (
-        (dict(zip(names, which, strict=True)), versions)
-        for names, which, versions in (earlier, now)
+        (dict(zip(names, memoryview(which).cast("P")[1::3], strict=True)), versions)
+        for which, names, versions in (earlier, now)
     )
     changed = {name for name, which in ids_now.items() if ids.get(name) != which}
     changed.update(name for name, n in versions_now.items() if versions.get(name) != n)

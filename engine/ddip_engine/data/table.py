@@ -8,13 +8,13 @@ import __future__
 
 import functools
 import keyword
-import operator
 import re
 import sys
 import types
 import weakref
 from operator import itemgetter
 
+import _ddip
 from ddip_engine import state
 from ddip_engine.data.view import type_name
 
@@ -40,7 +40,7 @@ _TABLE_BYTES = 8 << 20  # limit of the table, some 200,000 names; later ones are
 _BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # what would break a line or a column
 _module_of_type = type.__dict__["__module__"].__get__  # not a metaclass's own
 _kinds = {}  # id of a type -> (weak reference, how), since objects are many and types are few
-_listed = (), None, ()  # see _listing()
+_listed = None, (), ()  # see _listing()
 _measured = {}  # name -> (weak reference, fields) of objects that must be walked for their size
 
 
@@ -106,7 +106,7 @@ def _learn(kind):
 def _forget(key, gone):
     """A type no longer exists; another one may already have its id."""
     global _listed
-    _listed = (), None, ()
+    _listed = None, (), ()
     if _kinds.get(key, (None,))[0] is gone:
         del _kinds[key]
 
@@ -156,13 +156,13 @@ def text(thorough=True):
 
 def _listing(space):
     """The variables of this copy of the namespace, sorted: (name, how) pairs. Kept as long as each
-    name refers to the same object, of the same type."""
+    name refers to the same object, of the same type; the names are kept, too, so that no other can
+    have the address of one."""
     global _listed
-    names, kinds = tuple(space), map(type, space.values())
-    which = tuple(map(id, space.values())), tuple(map(id, kinds)), len(state.engine_names)
-    if _listed[1] != which or not all(map(operator.is_, _listed[0], names)):
+    which = _ddip.identities(space), len(state.engine_names)
+    if _listed[0] != which:
         pairs = [(name, _how(name, value)) for name, value in named(space)]
-        _listed = names, which, [(name, how) for name, how in pairs if how is not None]
+        _listed = which, tuple(space), [(name, how) for name, how in pairs if how is not None]
     return _listed[2]
 
 
@@ -183,7 +183,7 @@ def _facts(how, name, value, thorough):
 
 def _line_end(kind, fields):
     columns = type_name(kind), *map(str, fields)
-    if _BREAKS.search("".join(columns)):
+    if not "".join(columns).isprintable():  # much faster than to look for a break
         columns = (_BREAKS.sub("?", column) for column in columns)
     return "\t" + "\t".join(columns) + "\n"
 
