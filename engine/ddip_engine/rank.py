@@ -14,12 +14,11 @@ import random
 import sys
 import threading
 import time
-import traceback
 import warnings
 from errno import EINTR, EIO, ENOSYS
 
 import _ddip
-from ddip_engine import facts, hooks, interface, patches, service, state
+from ddip_engine import facts, hooks, interface, patches, raised, service, state
 from ddip_engine.cells import cell as cells
 from ddip_engine.cells import ddip_module, libraries, run, shell, steer, streams
 from ddip_engine.data import clone_load, gpu, gpu_lost, table, values
@@ -121,9 +120,8 @@ def _answer(rows, message, call=_call):
 
 
 def _fail(tag, kind, error):
-    text = "".join(traceback.format_exception_only(type(error), error)).strip()
-    trace = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    text, trace = cells.bound(text), cells.bound_traceback(trace)
+    text = cells.bound("".join(raised.only(error)).strip())
+    trace = cells.bound_traceback("".join(raised.lines(error)))
     if tag:
         _ddip.error(tag, EIO, f"{kind}: {text}", trace)
     else:

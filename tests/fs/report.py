@@ -40,7 +40,8 @@ NOTES = [
         "e.__notes__, f.__notes__ = [3, 'a text', None], 7\n"
         "raise ExceptionGroup('I tries', [e, f])",
         "EREMOTEIO",
-        r"ExceptionGroup: I tries \(2 sub-exceptions\)\nValueError: strange; a text\nOSError: odd$",
+        r"ExceptionGroup: I tries \(2 sub-exceptions\)\n"
+        r"ValueError: strange; 3; a text; \(and 1 more\)\nOSError: odd; 7$",
         ":3",
     ),
 ]

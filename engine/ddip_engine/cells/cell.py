@@ -12,8 +12,8 @@ import os
 import re
 import shlex
 import tokenize
-import traceback
 
+from ddip_engine import raised
 from ddip_engine.cells import freed
 
 _COOKIE = re.compile(rb"(?:.*\n)?.*coding")  # in the first two lines
@@ -25,9 +25,6 @@ _DIRECTIVE = re.compile(r"#\s*ddip:[ \t]*(.*)")
 _TOLD_BYTES = 1 << 20  # limit of a value, an error or a traceback; the excess is cut
 _NOTE_BYTES = 64  # of these, reserved for the note that says so
 _END_BYTES = _TOLD_BYTES // 2  # of these, reserved for a traceback's end, which matters most
-# A user's class may refuse assignments, as a frozen dataclass does.
-_set_traceback = BaseException.__traceback__.__set__
-_suppress_context = BaseException.__suppress_context__.__set__
 _FORM = '# ddip run: {"argv": [FILE, ARG…], "module": NAME or null, "cwd": DIR, "env": {…}}'
 
 
@@ -243,15 +240,13 @@ def trim(error, cell):
     waiting, seen = [error], set()
     while waiting:
         error = waiting.pop()
-        if error is None or id(error) in seen:
+        if id(error) in seen:
             continue
         seen.add(id(error))
-        _set_traceback(error, _cut(error.__traceback__, cell))
-        if isinstance(error, KeyboardInterrupt):
-            _suppress_context(error, True)  # it is only the collective that it ended
-        waiting += [error.__cause__, error.__context__]
-        if isinstance(getattr(error, "exceptions", None), tuple):  # ExceptionGroup (Python 3.11)
-            waiting += [each for each in error.exceptions if isinstance(each, BaseException)]
+        raised.set_trace(error, _cut(raised.trace(error), cell))
+        if raised.is_a(error, KeyboardInterrupt):
+            raised.suppress_context(error, True)  # it is only the collective that it ended
+        waiting += raised.parts(error)
 
 
 def _cut(tb, cell):
@@ -320,11 +315,10 @@ def message(error):
 
 def describe(error):
     """The content of an `error` message of the Jupyter protocol, uncoloured."""
-    lines = traceback.format_exception(type(error), error, error.__traceback__)
     return {
-        "ename": type(error).__name__,
-        "evalue": message(error),
-        "traceback": bound_traceback("".join(lines)).splitlines(),
+        "ename": raised.name(error),
+        "evalue": message(raised.plain(error)),
+        "traceback": bound_traceback("".join(raised.lines(error))).splitlines(),
         **freed.place(error),
     }
 

@@ -10,6 +10,8 @@ import os
 import re
 import traceback
 
+from ddip_engine import raised
+
 _RED, _GREEN, _CYAN, _END = "\x1b[31m", "\x1b[32m", "\x1b[36m", "\x1b[39m"
 _WIDTH = 75
 _AROUND = 2  # lines before and after
@@ -23,6 +25,10 @@ _pygments = None  # (highlight, lexer, formatter); () if pygments is missing
 
 def render(error):
     """The lines of an `error` message: a list of str, some of which span several lines."""
+    return raised.shown(error, _render)
+
+
+def _render(error):
     # Of a whole chain at once: made for each exception, they would walk the rest of it each time.
     return _chain(error, traceback.TracebackException.from_exception(error, limit=0))
 

@@ -6,8 +6,8 @@ in a cell that calls receive_all().
 
 import base64
 import sys
-import traceback
 
+from ddip_engine import raised
 from ddip_engine.cells import streams
 
 CAPTURED = "ddip"  # the msg_id of an Output widget that captures; the notebook sets the real one
@@ -55,7 +55,7 @@ def receive_all(messages):
         except Exception as e:
             failed.append(e)
     for error in failed[1:]:
-        traceback.print_exception(error)
+        print(*raised.lines(error), sep="", end="", file=sys.stderr)
     if failed:
         raise failed[0]
 

@@ -2,9 +2,8 @@
 
 import functools
 import sys
-import traceback
 
-from ddip_engine import patches, state
+from ddip_engine import patches, raised, state
 from ddip_engine.cells import prompts
 
 
@@ -45,15 +44,15 @@ def begin(shell, cell, post_mortem, force):
     without it: the stop button must end it on all ranks.
     """
     error = shell.shown_error
-    interrupted = cell is not None and (cell.interrupted or isinstance(error, KeyboardInterrupt))
+    interrupted = cell is not None and (cell.interrupted or raised.is_a(error, KeyboardInterrupt))
     if cell is None or (cell.in_code and force):
         prompts.run(post_mortem, force)
-    elif shell.call_pdb and not interrupted and getattr(error, "__traceback__", None):
+    elif shell.call_pdb and not interrupted and raised.trace(error) is not None:
         with cell.code():
             if cell.held is not None:
                 return
             if (keep := patches.EXC_INFO.of(shell)) is not None:
-                keep((type(error), error, error.__traceback__))  # sets sys.last_value …
+                keep((type(error), error, raised.trace(error)))  # sets sys.last_value …
             # the prompt is shown before the traceback
-            print(*traceback.format_exception_only(type(error), error), sep="", end="")
+            print(*raised.only(error), sep="", end="")
             prompts.run(post_mortem, True)

@@ -62,7 +62,7 @@ class _Never:
 
 
 def text(earlier, error, one_line):
-    """Lines `key value` as bytes. earlier: from before(). error: what ended the cell, or None.
+    """Lines `key value` as bytes. earlier: from before(). error: of raised.plain(), or None.
     one_line: a function that gives the text of an exception."""
     try:
         lines = [*_failure(error, one_line)] if error is not None else []
@@ -112,8 +112,10 @@ def _names(earlier):
 
 
 def _failure(error, one_line):
-    if isinstance(error, SyntaxError) and error.filename and error.lineno:
-        yield "frame", _line(error.filename, error.lineno, "", error.text or "")
+    if isinstance(error, SyntaxError) and error.lineno:
+        fields = error.filename, error.text or ""
+        if all(isinstance(each, str) for each in fields):
+            yield "frame", _line(fields[0], error.lineno, "", fields[1])
     # a recursion passes the same lines again and again
     lines = {(frame.f_code, line): frame for frame, line in reversed(_users(error))}
     for (_, line), frame in list(lines.items())[: -_FRAMES - 1 : -1]:
@@ -135,12 +137,7 @@ def _failure(error, one_line):
 
 def _notes(error):
     """What add_note() has added to an exception, each as one line, and how many more there are."""
-    try:
-        notes = getattr(error, "__notes__", ())
-    except Exception:  # the user's own code
-        return []
-    kept = notes if isinstance(notes, list | tuple) else ()
-    texts = [note for note in kept if isinstance(note, str)]
+    texts = error.__notes__ or []
     more = [f"(and {len(texts) - _NOTES} more)"] * (len(texts) > _NOTES)
     return [" ".join(note[:_TEXT].split()) for note in texts[:_NOTES]] + more
 
@@ -148,11 +145,7 @@ def _notes(error):
 def _of_worker(error):
     """The last line of the traceback that an exception's text contains, as those of DataLoader and
     multiprocessing do for what a worker raised, and where that was; "" if it contains none."""
-    try:
-        text = str(error)
-    except BaseException:  # the user's own code
-        return ""
-    _, mark, trace = text.rpartition(_TRACEBACK)
+    _, mark, trace = str(error).rpartition(_TRACEBACK)
     if not mark:
         return ""
     lines = trace.splitlines()

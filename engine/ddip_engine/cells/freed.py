@@ -1,6 +1,6 @@
 """Where a rank was when it was freed because another one had failed."""
 
-from ddip_engine import patches
+from ddip_engine import patches, raised
 from ddip_engine.data import frames
 from ddip_engine.interrupts import PeerFailed
 
@@ -10,7 +10,7 @@ _WAIT = ("backward", "forward", "wait")  # what waits for other ranks, beside th
 def place(error):
     """{"freed": "barrier(), <cell 6>:3"} for the `error` message of such a rank: the collective
     that it was in, if a frame shows one, and the line of the user's. {} for other exceptions."""
-    if not isinstance(error, PeerFailed):
+    if not raised.is_a(error, PeerFailed):
         return {}
     inner, user = _within_users(error.__traceback__)
     if user is None:

@@ -37,7 +37,9 @@ def run_cell(cell):
         return cells.Ended(e)
     except BaseException as e:
         cells.trim(e, cell)
-        streams.display("error", **cells.describe(e))
+        with cell.code():  # the text of an exception, and its notes, are
+            shown = cells.describe(e)
+        streams.display("error", **shown)
         return cells.Ended(e)
 
 

@@ -17,7 +17,7 @@ import sys
 import threading
 from importlib.machinery import BuiltinImporter, SourceFileLoader
 
-from ddip_engine import patches, state
+from ddip_engine import patches, raised, state
 from ddip_engine.cells import beside, colour, program_end, shell, streams
 from ddip_engine.cells import cell as cells
 from ddip_engine.groups import dist
@@ -48,7 +48,7 @@ def run_cell(cell):
                 step(_running)
         except BaseException as e:  # like Python's own shutdown: reports it and continues
             program_end.complain("at the end of the program", e)
-            if isinstance(e, KeyboardInterrupt) and ended.error is None:
+            if raised.is_a(e, KeyboardInterrupt) and ended.error is None:
                 ended = cells.Ended(e)
     return ended
 
@@ -64,7 +64,7 @@ def _execute(cell):
                 cells.remember_source(cell.file, cell.source)
                 exec(compile(cell.source, cell.file, "exec", 0, True), names)
     except (SyntaxError, ValueError) as e:
-        outside = e.__traceback__.tb_next is None  # no frame but this one: none of it ran
+        outside = raised.trace(e).tb_next is None  # no frame but this one: none of it ran
         return cells.Ended(e, syntax=outside and not program.module)
     except BaseException as e:
         return cells.Ended(e)
@@ -84,26 +84,28 @@ def _run_module(name):
 def _report(ended):
     """Shows how the program failed, through its own sys.excepthook if it has one."""
     error = ended.error
-    if isinstance(error, SystemExit):
-        if error.code is not None and not isinstance(error.code, int):
-            print(error.code, file=sys.stderr or sys.__stderr__)
-        return
     if error is None:
         return
-    if state.host and isinstance(error, ModuleNotFoundError) and hasattr(error, "add_note"):
+    if raised.is_a(error, SystemExit):
+        code = raised.code(error)
+        if code is not None and not raised.is_a(code, int):
+            print(cells.message(code), file=sys.stderr or sys.__stderr__)
+        return
+    if state.host and raised.is_a(error, ModuleNotFoundError) and hasattr(error, "add_note"):
         error.add_note(f"It is not on host {state.host}: {_NOT_SENT}")
     cells.trim(error, _running.cell)
     if sys.excepthook is not _running.hooks["excepthook"]:
         try:
             with _running.cell.code():
                 _running.cell.raise_held()
-                sys.excepthook(type(error), error, error.__traceback__)
+                sys.excepthook(type(error), error, raised.trace(error))
             return
         except BaseException as e:  # then it is shown as usual
             program_end.complain("in sys.excepthook", e)
-    shown = cells.describe(error)
-    if shell.available():
-        shown["traceback"] = colour.render(error)
+    with _running.cell.code():  # the text of an exception, and its notes, are
+        shown = cells.describe(error)
+        if shell.available():
+            shown["traceback"] = colour.render(error)
     streams.display("error", **shown)
 
 

@@ -8,9 +8,8 @@ import io
 import signal
 import sys
 import threading
-import traceback
 
-from ddip_engine import patches
+from ddip_engine import patches, raised
 from ddip_engine.cells import streams
 
 _LOOK_S = 0.1  # between two looks at the processes of pools
@@ -19,10 +18,8 @@ TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)  # alar
 
 def complain(where, error):
     """Reports an exception that nothing can catch any more."""
-    lines = traceback.format_exception(type(error), error, error.__traceback__)
-    print(
-        f"Exception ignored {where}:\n" + "".join(lines), end="", file=sys.stderr or sys.__stderr__
-    )
+    text = "".join(raised.lines(error))
+    print(f"Exception ignored {where}:\n{text}", end="", file=sys.stderr or sys.__stderr__)
 
 
 def _end_threads(around):

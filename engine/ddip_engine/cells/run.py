@@ -12,10 +12,9 @@ import re
 import signal
 import sys
 import time
-import traceback
 
 import _ddip
-from ddip_engine import interrupts, patches, state
+from ddip_engine import interrupts, patches, raised, state
 from ddip_engine.cells import cell as cells
 from ddip_engine.cells import digest, imports, plain, program, prompts, saved, shell, streams
 from ddip_engine.data import gpu_report, out_of_memory, table
@@ -139,12 +138,14 @@ def within(cell, function):
     return ended
 
 
-def told(cell, ended):
-    """(outcome, value, error, traceback) for Rrun."""
-    outcome, error, trace = _classify(ended, cell), "", b""
+def told(cell, ended, earlier):
+    """(outcome, value, error, traceback, digest) for Rrun. earlier: from digest.before()."""
+    seen = raised.plain(ended.error) if ended.error is not None else None
+    outcome, error, trace = _classify(ended, seen, cell), "", b""
     if outcome != OK:
-        error, trace = one_line(ended.error), _encode(cells.bound_traceback(_format(ended, cell)))
-    return outcome, _encode(cells.bound(ended.value)), error, trace
+        error, trace = one_line(seen), _encode(cells.bound_traceback(_format(ended, seen, cell)))
+    about = digest.text(earlier, seen if outcome != OK else None, one_line)
+    return outcome, _encode(cells.bound(ended.value)), error, trace, about
 
 
 class _Work(cells.Interruptible):
@@ -163,7 +164,7 @@ def interruptible(number, function):
     _cell, state.running, state.cell_file = None, False, None
     if ended.error is None:
         return ended.value
-    if isinstance(ended.error, KeyboardInterrupt) or _by_interrupt(ended.error, work):
+    if raised.is_a(ended.error, KeyboardInterrupt) or _by_interrupt(ended.error, work):
         raise KeyboardInterrupt from None
     raise ended.error
 
@@ -182,7 +183,7 @@ def execute(number, source):
         return _refused(RAISED, e)
     earlier = digest.before()
     ended = _run(cell)
-    if isinstance(ended.error, state.EngineError):
+    if raised.is_a(ended.error, state.EngineError):
         raise ended.error.with_traceback(None)
     try:
         return _outcome(cell, ended, started, earlier)
@@ -199,12 +200,16 @@ def _refused(outcome, error):
 
 def _outcome(cell, ended, started, earlier):
     """How the cell ended, for Rrun; cleans up after it."""
-    outcome, value, error, trace = told(cell, ended)
+    if ended.error is None:
+        outcome, value, error, trace, about = told(cell, ended, earlier)
+    else:  # its text, its notes are code of the user's
+        outcome, value, error, trace, about = interruptible(
+            cell.number, lambda: told(cell, ended, earlier)
+        )
     if outcome != OK:
         _keep_last(cell.number, ended.error)
-    about = digest.text(earlier, ended.error if outcome != OK else None, one_line)
-    if outcome != OK:
         out_of_memory.handle(cell.number, ended.error)
+    raised.forget()
     ended.error = None  # frames of the traceback refer to it
     streams.flush()
     _tidy(cell, outcome)
@@ -248,10 +253,11 @@ def _run(cell):
 def _end_child(ended):
     """Ends a child that user code forked and that returned here, like any Python program."""
     error, status = ended.error, 0
-    if isinstance(error, SystemExit):
-        status = error.code if isinstance(error.code, int) else int(error.code is not None)
+    if raised.is_a(error, SystemExit):
+        code = raised.code(error)
+        status = code if raised.is_a(code, int) else int(code is not None)
     elif error is not None:
-        traceback.print_exception(type(error), error, error.__traceback__)
+        print(*raised.lines(error), sep="", end="", file=sys.stderr)
         status = 1
     program.end_child()
     sys.stdout.flush()
@@ -282,19 +288,22 @@ def _directive(cell):
             sys.path[at : at + 1] = [""] if replaced else []
 
 
-def _classify(ended, cell):
+def _classify(ended, seen, cell):
+    """seen: what stands for its exception."""
     error = ended.error
     if error is None:
         return OK
-    if isinstance(error, SystemExit) and error.code in (None, 0):
+    exits = raised.is_a(error, SystemExit)
+    code = raised.code(error) if exits else None
+    if exits and (code is None or (raised.is_a(code, int) and code == 0)):
         return OK
-    if isinstance(error, KeyboardInterrupt) or _by_interrupt(error, cell):
+    if raised.is_a(error, KeyboardInterrupt) or _by_interrupt(error, cell):
         return INTERRUPTED
-    if isinstance(error, SystemExit):
+    if exits:
         return EXIT
     if ended.syntax:
         return SYNTAX
-    return CUT_OFF if _ENDED_WAIT.search(one_line(error)) else RAISED
+    return CUT_OFF if _ENDED_WAIT.search(one_line(seen)) else RAISED
 
 
 def _by_interrupt(error, cell):
@@ -305,35 +314,31 @@ def _by_interrupt(error, cell):
     if not cell.interrupted:
         return False
     exits = SystemExit, getattr(sys.modules.get("bdb"), "BdbQuit", SystemExit)
-    if isinstance(error, exits) or _ENDED_WAIT.search(one_line(error)):
+    if raised.is_a(error, exits) or _ENDED_WAIT.search(one_line(error)):
         return True
     seen = set()
     while error is not None and id(error) not in seen:
-        if isinstance(error, KeyboardInterrupt):
+        if raised.is_a(error, KeyboardInterrupt):
             return True
         seen.add(id(error))
-        error = error.__cause__ or error.__context__
+        error = raised.origin(error)
     return False
 
 
 def one_line(error):
     """`ValueError: bad`: the exception and the first line of its text."""
-    if isinstance(error, SystemExit):
-        return "SystemExit: " + cells.message(error.code)
-    told = traceback.TracebackException(type(error), error, None, compact=True)
-    told.__notes__ = None  # they would come last
-    text = list(told.format_exception_only())[-1]
+    if raised.is_a(error, SystemExit):
+        return "SystemExit: " + cells.message(raised.code(error))
+    text = raised.without_notes(error)[-1]
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     first = " ".join(lines[: 2 if lines[:1] and lines[0].endswith(":") else 1])
     return _encode(cells.bound(first)).decode()
 
 
-def _format(ended, cell):
+def _format(ended, seen, cell):
     """The plain traceback. Of a program's exit, only the status: Python shows no traceback."""
-    error = ended.error
-    if ended.syntax or (cell.program and isinstance(error, SystemExit)):
-        return "".join(traceback.format_exception_only(type(error), error))
-    return "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    only = ended.syntax or (cell.program and raised.is_a(seen, SystemExit))
+    return "".join((raised.only if only else raised.lines)(seen))
 
 
 def _encode(text):
@@ -343,7 +348,7 @@ def _encode(text):
 def _keep_last(number, error):
     """For %debug and pdb.pm() in the next cell."""
     state.failed = number
-    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
+    sys.last_type, sys.last_value, sys.last_traceback = type(error), error, raised.trace(error)
     sys.last_exc = error
 
 

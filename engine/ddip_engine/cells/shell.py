@@ -15,7 +15,7 @@ import re
 import subprocess
 import sys
 
-from ddip_engine import patches, state
+from ddip_engine import patches, raised, state
 from ddip_engine.cells import callbacks, colour, commands, dap, debuggers, freed, prompts, streams
 from ddip_engine.cells import cell as cells
 
@@ -350,21 +350,28 @@ class _Shell:
             return
         cells.trim(value, _cell)
         if self.InteractiveTB.mode == "Context" and not _shows_itself(value) and not args:
-            self._showtraceback(type(value), value, colour.render(value))
+            with _cell.code():  # its text and its notes are
+                lines = colour.render(value)
+            self._showtraceback(type(value), value, lines)
             self.debugger()
             return
-        super().showtraceback((type(value), value, value.__traceback__), *args, **kwargs)
+        try:
+            super().showtraceback((type(value), value, raised.trace(value)), *args, **kwargs)
+        except Exception:  # a SyntaxError with fields that IPython does not expect
+            self._showtraceback(type(value), value, colour.render(value))
 
     def debugger(self, force=False):
         debuggers.begin(self, _cell, super().debugger, force)
 
     def _showtraceback(self, etype, evalue, stb):
         self.shown_error = evalue
-        told = cells.message(evalue)
+        told = cells.message(raised.plain(evalue))
+        if not isinstance(stb, str | list) or not all(isinstance(line, str) for line in stb):
+            stb = colour.render(evalue)  # what the exception's _render_traceback_() has returned
         text = stb if isinstance(stb, str) else "\n".join(stb)
         lines = cells.bound_traceback(text).split("\n")
         streams.display(
-            "error", ename=etype.__name__, evalue=told, traceback=lines, **freed.place(evalue)
+            "error", ename=raised.name(evalue), evalue=told, traceback=lines, **freed.place(evalue)
         )
 
     def system_raw(self, cmd):
@@ -390,7 +397,11 @@ def _shows_itself(error):
     """True for errors that IPython shows in a way of their own: syntax errors, usage errors."""
     from IPython.core.error import UsageError
 
-    return isinstance(error, (SyntaxError, UsageError)) or hasattr(error, "_render_traceback_")
+    try:
+        own = hasattr(error, "_render_traceback_")
+    except BaseException:
+        return False
+    return own or raised.is_a(error, (SyntaxError, UsageError))
 
 
 class _Result:
@@ -458,7 +469,8 @@ def _ended(result, last):
     if shown is last:
         shown = None  # %tb shows the last cell's exception again
     syntax = isinstance(before, (SyntaxError, ValueError))
-    return cells.Ended(before or during or shown, syntax, _shell.result_text)
+    error = next((each for each in (before, during, shown) if each is not None), None)
+    return cells.Ended(error, syntax, _shell.result_text)
 
 
 def forget():

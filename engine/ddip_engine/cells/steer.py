@@ -14,11 +14,10 @@ run at this tick.
 import collections
 import contextlib
 import errno
-import traceback
 from _thread import allocate_lock  # by name, before a program's gevent puts its own in its place
 
 import _ddip
-from ddip_engine import state
+from ddip_engine import raised, state
 from ddip_engine.cells import cell as cells
 from ddip_engine.cells import digest, run, saved, spliced, streams
 from ddip_engine.data import frames, gpu, table
@@ -111,7 +110,7 @@ class _Steer(_Awaited):
         figures, earlier = streams.figures, digest.before()
         ended = run.within(self.cell, function)
         try:
-            refused = isinstance(ended.error, EngineError)
+            refused = raised.is_a(ended.error, EngineError)
             self.outcome = ended.error if refused else self.told(ended, earlier)
         except Exception as e:  # of ours, or of an object of the user's that misbehaves
             self.outcome = run.RAISED, b"", run.one_line(e), b"", table.text(False), b"", 0
@@ -126,8 +125,7 @@ class _Steer(_Awaited):
     def told(self, ended, earlier):
         if ended.error is not None:
             cells.trim(ended.error, self.cell)
-        told = run.told(self.cell, ended)
-        about = digest.text(earlier, ended.error, run.one_line)
+        *told, about = run.told(self.cell, ended, earlier)
         ended.error = None  # frames of the traceback refer to it
         streams.flush()
         gpu.mark()
@@ -236,7 +234,7 @@ def arm(fd, cell, number, watches, source):
     try:
         awaited = (_Watch if watches else _Steer)(number, source)
     except SyntaxError as e:
-        lines = "".join(traceback.format_exception_only(type(e), e))
+        lines = "".join(raised.only(e))
         raise EngineError(errno.ENOEXEC, run.one_line(e), lines) from None
     earlier = _watch if watches else _steer
     if earlier is not None and earlier.cell.number > number:  # this one is late

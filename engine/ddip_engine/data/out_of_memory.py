@@ -8,7 +8,7 @@ import re
 import traceback
 
 import _ddip
-from ddip_engine import state
+from ddip_engine import raised, state
 from ddip_engine.data import gpu_report, table
 from ddip_engine.data.view import type_name
 
@@ -23,7 +23,7 @@ def handle(cell, error):
     found = next((each for each in _chain(error) if _is_one(each)), None)
     if found is None:
         return
-    frames = [frame for each in _chain(error) for frame, _ in traceback.walk_tb(each.__traceback__)]
+    frames = [frame for each in _chain(error) for frame, _ in traceback.walk_tb(raised.trace(each))]
     with contextlib.suppress(Exception):  # it examines objects of the program
         _ddip.notify("Nmemory", cell, _text(found, frames))
     if state.autogc:
@@ -35,24 +35,21 @@ def _chain(error):
     waiting, seen = [error], set()
     while waiting:
         error = waiting.pop(0)
-        if error is None or id(error) in seen:
+        if id(error) in seen:
             continue
         seen.add(id(error))
         yield error
-        waiting += [error.__cause__, error.__context__]
-        inner = getattr(error, "exceptions", None)
-        if isinstance(inner, tuple):
-            waiting += [each for each in inner if isinstance(each, BaseException)]
+        waiting += raised.parts(error)
 
 
 def _is_one(error):
-    if isinstance(error, MemoryError) or type_name(type(error)) == "OutOfMemoryError":
+    if raised.is_a(error, MemoryError) or type_name(type(error)) == "OutOfMemoryError":
         return True
-    return isinstance(error, RuntimeError) and _MEANS_IT.search(_said(error)) is not None
+    return raised.is_a(error, RuntimeError) and _MEANS_IT.search(_said(error)) is not None
 
 
 def _said(error):
-    return " ".join(each for each in error.args if isinstance(each, str))
+    return " ".join(each for each in raised.args(error) if type(each) is str)
 
 
 def _clear(frames):
@@ -74,7 +71,7 @@ def _clear(frames):
 def _text(error, frames):
     """`of=gpu KEY=BYTES… largest=NAME:BYTES,…`, in the form of an event."""
     on_host = type(error).__module__.partition(".")[0] in _HOST_MODULES and (
-        not isinstance(error, RuntimeError) or _OF_HOST.search(_said(error)) is not None
+        not raised.is_a(error, RuntimeError) or _OF_HOST.search(_said(error)) is not None
     )
     size_of = gpu_report.host_size_of if on_host else gpu_report.size_of
     words = ["of=host" if on_host else "of=gpu"]
