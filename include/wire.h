@@ -36,7 +36,7 @@
 #define WIRE_H
 #include "err.h"
 
-enum { WIRE_VERSION = 2, WIRE_HEADER = 18, WIRE_MAX = 17 << 20, SLOT_AGENT = 0xffff };
+enum { WIRE_VERSION = 3, WIRE_HEADER = 18, WIRE_MAX = 17 << 20, SLOT_AGENT = 0xffff };
 
 /* Bits of the place in a slot. No engine has the place of SLOT_AGENT. */
 enum { SLOT_PLACE = 16 };
@@ -138,7 +138,8 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 #define WIRE_MESSAGES(X) \
 	/* ---- daemon and agent ---- */ \
 	X(Rerror,    1, 0, "4sd",      "errno text traceback") \
-	X(Thello,    2, 0, "4s",       "version debug") \
+	/* base: the directory that dir of Tspawn is in; a far relay puts its own in place */ \
+	X(Thello,    2, 0, "4s",       "version base") \
 	X(Rhello,    3, 0, "44s",      "version pid host") \
 	/* start a zygote for (python, env, preload); env: K=V, each NUL-terminated */ \
 	X(Tzygote,     4, 0, "4sdss",    "zygote python env cwd preload") \
@@ -148,7 +149,8 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	/* a successor has imported the modules of preload; failed: a line for each that it could \
 	 * not. A zygote leaves its number to the agent. */ \
 	X(Npreload, 19, 0, "4s",       "zygote failed") \
-	/* start an engine at header.slot; name: of its spool in dir, the group's run directory */ \
+	/* start an engine at header.slot; name: of its spool in dir, the group's run directory, \
+	 * which the engine has as DDIP_RUN_DIR */ \
 	/* cold: 0, forked by the zygote; 1, executed as a new process */ \
 	X(Tspawn,    8, 0, "14ssd1",   "kind zygote dir name env cold") \
 	/* how: zygote successor cold; pid: of the new process */ \

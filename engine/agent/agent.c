@@ -34,12 +34,11 @@ static void
 on_hello(struct msg *m)
 {
 	char host[256] = "localhost";
-	struct slice debug_areas;
+	struct slice base;
 	uint32_t version;
-	char *areas;
 	struct err e = {0};
 
-	if (wire_unpack(m, Thello, &e, &version, &debug_areas) == 0 && version != WIRE_VERSION)
+	if (wire_unpack(m, Thello, &e, &version, &base) == 0 && version != WIRE_VERSION)
 		fail(&e, EPROTO, "ddip-engine: protocol mismatch (%u, expected %d): reinstall both",
 		    version, WIRE_VERSION);
 	if (e.no) {
@@ -47,15 +46,13 @@ on_hello(struct msg *m)
 		conn_flush(agent.up);
 		reap_all(1);
 	}
+	if (!agent.greeted)
+		agent.base = slice_dup(base);
 	agent.greeted = true;
 	/* that which our parent has begun, and will end if we are killed */
 	agent.lineage = lineage_of(getpid());
 	if (!agent.lineage)
 		agent.lineage = lineage_begin(getpid());
-	areas = slice_dup(debug_areas);
-	if (*areas)
-		setenv("DDIP_DEBUG", areas, 1);
-	free(areas);
 	gethostname(host, sizeof(host) - 1);
 	conn_send(agent.up, Rhello, 0, SLOT_AGENT, m->tag, -1, (uint32_t)WIRE_VERSION,
 	    (uint32_t)getpid(), agent_text(host));
@@ -136,10 +133,11 @@ name_daemon(int fd)
 	socklen_t len = sizeof(c);
 	char pid[16];
 
+	unsetenv("DDIP_DAEMON_PID"); /* of a daemon whose rank mounts this one */
 	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &c, &len) < 0 || c.pid <= 0)
 		return;
 	snprintf(pid, sizeof(pid), "%d", (int)c.pid);
-	setenv("DDIP_DAEMON_PID", pid, 0);
+	setenv("DDIP_DAEMON_PID", pid, 1);
 }
 
 /* A number that the daemon passed in the environment, where ranks need not see it; -1: none. */

@@ -105,6 +105,7 @@ struct agent {
 	struct loop *loop;
 	struct conn *up; /* the daemon */
 	bool greeted;
+	char *base;	      /* the directory that those of groups are in */
 	uint64_t lineage;     /* of all that the agent runs; 0: there is none */
 	int user_umask;	      /* of the mounting user, for zygotes and ranks; -1: the agent's */
 	long long user_files; /* open file limit, likewise */

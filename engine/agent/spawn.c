@@ -386,11 +386,12 @@ spawn_ask(struct msg *m)
 	for (size_t i = 0; i < ARRAY_LEN(e->output.outlet); i++)
 		e->output.outlet[i] = (struct outlet){.e = e, .fd = -1};
 	e->pool = zygote_pool_find(zygote);
-	e->dir = slice_dup(dir);
+	e->dir = xasprintf("%s/%.*s", agent.base, (int)dir.n, dir.p);
 	e->name = slice_dup(name);
 	buf_add(&e->env, env.p, env.n);
 	if (e->env.n && e->env.p[e->env.n - 1])
 		buf_addc(&e->env, '\0');
+	env_add(&e->env, "DDIP_RUN_DIR=%s", e->dir);
 	take_place(e);
 	if (open_engine(e, &err) < 0)
 		refuse(e, &err);

@@ -214,8 +214,9 @@ def _serve_store(env):
     """Serves the stores of a group, in a process that runs no user code, until told to end."""
     gc.enable()
     os.environ.update(env)
-    path = os.environ.get("DDIP_STORE")
-    if path:
+    name = os.environ.get("DDIP_STORE")
+    if name:
+        path = os.path.join(os.environ["DDIP_RUN_DIR"], name)
         _thread.start_new_thread(store.Server(store.listen(path)).serve, ())
     kind = rendezvous.tcp_store_type()
     if kind is None:

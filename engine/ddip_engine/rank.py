@@ -212,9 +212,8 @@ def _init(fd, rank, size, local, generation, backend, env):
     state.rank, state.size, state.local_rank = rank, size, local
     state.local_size = int(given.get("LOCAL_WORLD_SIZE", size))
     state.external = given.pop("DDIP_EXTERNAL", "")
-    store = given.pop("DDIP_STORE", "")
+    store = _store(given)
     state.host = given.pop("DDIP_HOST", "")
-    state.files_dir = given.pop("DDIP_FILES", "")
     state.fixed_cwd = given.pop("DDIP_CWD", "")
     settings = given.pop("DDIP_SETTINGS", "").splitlines()
     state.settings_env = dict(line.split("=", 1) for line in settings)
@@ -236,11 +235,17 @@ def _items(env):
     return dict(item.split("=", 1) for item in env.decode().split("\0") if item)
 
 
+def _store(given):
+    """Removes DDIP_STORE from the environment. Returns the path of the store's socket, or ""."""
+    name = given.pop("DDIP_STORE", "")
+    return name and state.run_path(name)
+
+
 def _take_place(env):
     """Applies a new environment: the group may have moved to other hosts, and so may its store.
     Returns True if all ranks are the same processes as before."""
     given = _items(env)
-    store = given.pop("DDIP_STORE", "")
+    store = _store(given)
     given.pop("DDIP_PEER", "")
     whole = bool(given.pop("DDIP_WHOLE", ""))
     changed = {name: v for name, v in given.items() if state.engine_env.get(name) != v}
@@ -268,6 +273,7 @@ def _launch_environment(given):
         "TORCHELASTIC_RESTART_COUNT": 0,
         "TORCHELASTIC_MAX_RESTARTS": 0,
         "TORCHELASTIC_RUN_ID": "ddip",
+        "TORCHELASTIC_ERROR_FILE": state.run_path(f"rank{state.rank}.error.json"),
     }
     # On its own, torch would end a process whose collective hangs or whose CUDA context is lost;
     # the engine aborts the collective, and reports why it ends a process without a context.

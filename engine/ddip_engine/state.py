@@ -23,7 +23,6 @@ autogc = True  # free memory after each cell
 OPTIMIZER, FORWARD, COLLECTIVE, ANY = range(4)  # enum clock of wire.h
 clock = None  # that counts the steps, see steer.py; None: the best that ticks
 host = ""  # this host's name in `hosts`; "": the group names none
-files_dir = ""  # where files that come with a program go, on a named host
 fixed_cwd = ""  # the directory of programs, on a named host; "": the caller's
 settings_env = {}  # the group's `env` settings
 engine_env = {}  # what the engine set in the environment of this rank
@@ -47,6 +46,11 @@ class EngineError(Exception):
 
 class Cancelled(BaseException):
     """Raised in code that serves a request whose reply is no longer wanted."""
+
+
+def run_path(name):
+    """The path of this name in the group's directory on this host, which the agent made known."""
+    return os.path.join(engine_env.get("DDIP_RUN_DIR", ""), name)
 
 
 def fresh_main():

@@ -14,7 +14,6 @@
 #include "relay/follow.h"
 #include "relay/inbox.h"
 #include "relay/outbox.h"
-#include "relay/places.h"
 #include "relay/reach.h"
 #include "relay/reads.h"
 #include "relay/session.h"
@@ -59,7 +58,6 @@ static struct {
 	struct combines *combines;
 	struct windows *windows;
 	struct reads *reads;
-	struct places *places;
 	unsigned turn;
 } far;
 
@@ -102,20 +100,33 @@ refuse(const struct msg *m, const struct err *e)
 		packet_send_error(far.link, m->slot, m->tag, e);
 }
 
+/* Greets the agent, whose directories are in that of the session. */
 static void
-translate(const struct msg *m)
+greet(const struct msg *m)
 {
-	struct buf b = {0};
-	struct err e = {0};
-	struct msg ours;
+	uint32_t version;
 
-	if (places_translate(far.places, far.follows, m, &b, &e) < 0) {
+	if (wire_unpack(m, Thello, NULL, &version, NULL) == 0)
+		conn_send(far.agent, Thello, m->flags, m->slot, m->tag, -1, version,
+		    slice_text(far.session.dir));
+}
+
+/* If m starts a rank, follows what it will print. Returns false if that cannot be. */
+static bool
+follow(const struct msg *m)
+{
+	struct err e;
+	char *dir, *name;
+	int r;
+
+	if (!packet_spools(m, far.session.dir, &dir, &name))
+		return true;
+	r = follow_open(far.follows, m, dir, name, &e);
+	free(dir);
+	free(name);
+	if (r < 0)
 		refuse(m, &e);
-	} else {
-		wire_frame(b.p, b.n, &ours, NULL);
-		conn_forward(far.agent, &ours);
-	}
-	buf_free(&b);
+	return r == 0;
 }
 
 /* A reply is no longer wanted: the rest of it is not sent, nor is the rest of its request
@@ -147,6 +158,8 @@ to_agent(void *arg, struct msg *m, const struct err *e)
 		refuse(m, e);
 		return;
 	}
+	if (!follow(m))
+		return;
 	if (m->type == Tread) {
 		reads_asked(far.reads, m);
 		return;
@@ -163,8 +176,8 @@ to_agent(void *arg, struct msg *m, const struct err *e)
 		cancel(m);
 	if (m->type == Treduce)
 		combine_asked(far.combines, m);
-	else if (m->type == Tspawn || m->type == Tinit)
-		translate(m);
+	else if (m->type == Thello)
+		greet(m);
 	else
 		conn_forward(far.agent, m);
 }
@@ -425,7 +438,6 @@ serve(int rfd, int wfd, int waiter)
 	far.combines = combines_new(far.loop, far.agent, far.link, far.out);
 	far.windows = windows_new(far.agent, far.link, on_window, NULL);
 	far.reads = reads_new(far.agent, far.link, far.windows);
-	far.places = places_new(far.session.dir);
 	session_listen(&far.session, far.loop, attach);
 	dprintf(wfd, "%s%s %d %s %s\n", BANNER, BANNER_FAR, WIRE_VERSION, far.session.dir,
 	    far.session.secret);

@@ -9,6 +9,7 @@
 #include <sys/epoll.h>
 #include <sys/inotify.h>
 #include <sys/queue.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -31,6 +32,7 @@ struct follow {
 	int wd;
 	uint64_t sent; /* when its last piece was sent */
 	bool news, ended;
+	bool replaced;		/* its files have been removed, there are those of another */
 	bool empty;		/* nothing followed that piece */
 	bool hurry;		/* a mark waits for the output so far */
 	bool quit;		/* it was asked to quit */
@@ -112,42 +114,70 @@ follows_free(struct follows *fs)
 	free(fs);
 }
 
-int
-follow_open(
-    struct follows *fs, const struct msg *spawn, const char *dir, const char *name, struct err *e)
-{
-	struct follow *f = xcalloc(1, sizeof(*f));
-
-	if (spool_reader_open(&f->spool, dir, name, e) < 0) {
-		free(f);
-		return -e->no;
-	}
-	f->wd = inotify_add_watch(fs->inotify, dir, IN_MODIFY);
-	if (f->wd < 0) {
-		fail_errno(e, "%s: its output can't be followed: inotify", dir);
-		spool_reader_close(&f->spool);
-		free(f);
-		return -e->no;
-	}
-	f->all = fs;
-	f->slot = spawn->slot;
-	f->tag = spawn->tag;
-	f->dir = xstrdup(dir);
-	f->name = xstrdup(name);
-	TAILQ_INSERT_TAIL(&fs->list, f, link);
-	return 0;
-}
-
 static void
 remove_files(const struct follow *f)
 {
-	for (int i = 0; i <= SPOOL_STREAMS; i++) {
+	for (int i = 0; i <= SPOOL_STREAMS && !f->replaced; i++) {
 		char *path = xasprintf("%s/%s.%s", f->dir, f->name, spool_names[i]);
 
 		unlink(path);
 		free(path);
 	}
-	rmdir(f->dir);
+}
+
+/* What an earlier process has printed may still be on its way: its files go, their contents stay
+ * until they are sent. */
+static void
+replace(struct follows *fs, const struct follow *by)
+{
+	struct follow *f;
+
+	TAILQ_FOREACH (f, &fs->list, link)
+		if (!strcmp(f->dir, by->dir) && !strcmp(f->name, by->name)) {
+			remove_files(f);
+			f->replaced = true;
+		}
+}
+
+/* Opens the spools, and watches the index: it changes after each of them. */
+static int
+open_spools(struct follow *f, struct err *e)
+{
+	char *order;
+	int r = 0;
+
+	if (mkdir(f->dir, 0700) < 0 && errno != EEXIST)
+		return fail_errno(e, "%s", f->dir);
+	if (spool_reader_open(&f->spool, f->dir, f->name, e) < 0)
+		return -e->no;
+	order = xasprintf("%s/%s.%s", f->dir, f->name, spool_names[SPOOL_STREAMS]);
+	f->wd = inotify_add_watch(f->all->inotify, order, IN_MODIFY);
+	if (f->wd < 0)
+		r = fail_errno(e, "%s: output can't be followed: inotify", order);
+	free(order);
+	return r;
+}
+
+int
+follow_open(
+    struct follows *fs, const struct msg *spawn, const char *dir, const char *name, struct err *e)
+{
+	struct follow *f = xcalloc(1, sizeof(*f));
+	int r;
+
+	*f = (struct follow){.all = fs,
+	    .slot = spawn->slot,
+	    .tag = spawn->tag,
+	    .dir = xstrdup(dir),
+	    .name = xstrdup(name),
+	    .spool = SPOOL_NOT_OPEN,
+	    .wd = -1};
+	replace(fs, f);
+	TAILQ_INSERT_TAIL(&fs->list, f, link);
+	r = open_spools(f, e);
+	if (r < 0)
+		destroy(fs, f);
+	return r;
 }
 
 /* The rest of its output, if there is any, is dropped. */

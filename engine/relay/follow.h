@@ -11,7 +11,8 @@ struct follows;
 /* Returns NULL with *e set on failure: each user may have only so many inotify instances. */
 struct follows *follows_new(struct loop *loop, struct link *l, struct err *e);
 void follows_free(struct follows *fs); /* NULL-safe; leaves the files */
-/* Follows the spools of the rank that spawn (a Tspawn) starts; it has dir for itself. */
+/* Follows the spools of the rank that spawn (a Tspawn) is about to start, which begin empty. Makes
+ * dir if necessary. */
 int follow_open(
     struct follows *fs, const struct msg *spawn, const char *dir, const char *name, struct err *e);
 /* Examines a message from the agent. If it counts what the rank has printed, that output is sent at

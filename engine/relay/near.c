@@ -37,7 +37,7 @@ static struct {
 	struct arrivals *arrivals;
 	struct asked *asked;
 	uint64_t hello;	    /* tag of the first Thello, until it is answered */
-	bool dialled;	    /* the first Thello has arrived */
+	char *base;	    /* of the daemon's directories; NULL: no Thello has arrived */
 	bool outlives_term; /* SIGTERM is some group's on_preempt */
 	bool ending;	    /* the daemon is gone, and the other side is notified */
 } near;
@@ -76,24 +76,31 @@ answer_error(const struct msg *m, const struct err *e)
 		    slice_text(e->text), slice_text(""));
 }
 
-/* Opens the spools that the daemon names for the rank's output. */
+/* If m starts a rank, opens the spools that the daemon names for its output. */
 static int
 open_spools(const struct msg *m, struct err *e)
 {
-	struct slice dir, name;
-	char *d, *n;
-	uint8_t kind;
+	char *dir, *name;
 
-	if (wire_unpack(m, Tspawn, e, &kind, NULL, &dir, &name, NULL, NULL) < 0)
-		return -e->no;
-	if (kind != ENGINE_RANK)
+	if (!packet_spools(m, near.base, &dir, &name))
 		return 0;
-	d = slice_dup(dir);
-	n = slice_dup(name);
-	arrival_open(near.arrivals, m->slot, d, n, e);
-	free(d);
-	free(n);
+	arrival_open(near.arrivals, m->slot, dir, name, e);
+	free(dir);
+	free(name);
 	return -e->no;
+}
+
+/* Later ones measure the round trip. */
+static void
+hello(const struct msg *m)
+{
+	struct slice base;
+
+	if (near.base || wire_unpack(m, Thello, NULL, NULL, &base) < 0)
+		return;
+	near.base = slice_dup(base);
+	near.hello = m->tag;
+	dial_start(&near.dial);
 }
 
 /* A reply is no longer wanted. Returns true if we have replied, and the rank need not know. */
@@ -120,13 +127,8 @@ on_daemon(void *arg, struct msg *m)
 	if (cancelled(m))
 		return;
 	near.outlives_term |= packet_spares_term(m);
-	/* later ones measure the round trip */
-	if (m->type == Thello && !near.dialled) {
-		near.dialled = true;
-		near.hello = m->tag;
-		dial_start(&near.dial);
-	}
-	if (m->type == Tspawn && open_spools(m, &e) < 0) {
+	hello(m);
+	if (open_spools(m, &e) < 0) {
 		answer_error(m, &e);
 		return;
 	}

@@ -57,6 +57,9 @@ void packet_send_with(struct link *l, uint32_t id, const struct msg *m);
 void packet_send_error(struct link *l, unsigned slot, uint64_t tag, const struct err *e);
 /* Is this the Tzygote of a group whose on_preempt signal is SIGTERM? */
 bool packet_spares_term(const struct msg *m);
+/* Is this the Tspawn of a rank? Then sets where its spools are, below this base: strings that the
+ * caller frees. */
+bool packet_spools(const struct msg *m, const char *base, char **dir, char **name);
 /* Fills e with the error for a request that was cancelled by Ncancel. */
 void packet_cancelled(struct err *e);
 /* Parses the frame that makes up all of body. Returns 0, or -errno with *e set. */

@@ -11,7 +11,7 @@
  * reach.c, proof.c). packet.h lists the packets. Descriptors are sent as bytes (outbox, inbox);
  * objects in memory are read on the far side (fetch), or ranges of them (reads, parts); those that
  * span several ranks are combined there (combine); rank output is kept on the disk there until it
- * has arrived here (follow, arrival). places.c translates directories.
+ * has arrived here (follow, arrival).
  */
 #ifndef RELAY_H
 #define RELAY_H

@@ -93,7 +93,7 @@ host_env_program(const struct rank *k, struct buf *env)
 
 	if (!k->host || !*k->host->name)
 		return;
-	buf_addf(env, "DDIP_HOST=%s%cDDIP_FILES=%s/files%c", k->host->name, 0, g->run_dir, 0);
+	buf_addf(env, "DDIP_HOST=%s%c", k->host->name, 0);
 	if (g->set.cwd_is_set)
 		buf_addf(env, "DDIP_CWD=%s%c", g->set.cwd, 0);
 }
@@ -104,7 +104,7 @@ host_env_store(const struct rank *k, struct buf *env)
 	const struct group *g = k->g;
 
 	if (g->store.slot != NO_SLOT && host_env_is_private(g))
-		buf_addf(env, "DDIP_STORE=%s/store%c", g->run_dir, 0);
+		buf_addf(env, "DDIP_STORE=store%c", 0);
 	for (int i = 0; i < g->size && !hosts_here(g); i++)
 		if (g->ranks[i].host && g->ranks[i].host != k->host) {
 			buf_adds(env, "DDIP_PEER=");

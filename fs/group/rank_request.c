@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static bool
 reachable(struct rank *k)
@@ -51,13 +50,11 @@ rank_spawn_process(struct group *g, struct host *h, const struct spawn *p)
 	struct buf env = {0};
 
 	buf_addf(&env, "DDIP_GROUP=%s%c", g->name, 0);
-	if (h->agent->here) /* the process that may read their memory */
-		buf_addf(&env, "DDIP_DAEMON_PID=%d%c", (int)getpid(), 0);
 	buf_add(&env, p->env.p, p->env.n);
 	agent_send(h->agent, Tspawn, 0, p->slot,
 	    agent_tag(h->agent, p->slot, Tspawn, p->fn, p->arg), -1, (uint32_t)p->kind, h->zygote,
-	    slice_text(g->run_dir), slice_text(p->name), ((struct slice){env.p, env.n}),
-	    (uint32_t)0);
+	    slice_text(strrchr(g->run_dir, '/') + 1), slice_text(p->name),
+	    ((struct slice){env.p, env.n}), (uint32_t)0);
 	buf_free(&env);
 }
 
@@ -155,9 +152,6 @@ rank_join(struct rank *k)
 	struct buf env = {0}, external = {0};
 
 	rank_env(k, &env);
-	if (rank_agent(k)->here)
-		buf_addf(&env, "TORCHELASTIC_ERROR_FILE=%s/rank%d.error.json%c", g->run_dir,
-		    k->number, 0);
 	rank_set_print(&g->set.external, &external);
 	if (external.n)
 		buf_addf(&env, "DDIP_EXTERNAL=%s%c", external.p, 0);

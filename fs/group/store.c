@@ -120,7 +120,7 @@ store_spawn(struct group *g)
 		buf_addf(&env, "DDIP_STORE_PORT=%u%c", g->store.port, 0);
 	host_env_master(g, &master);
 	if (host_env_is_private(g))
-		buf_addf(&env, "DDIP_STORE=%s/store%c", g->run_dir, 0);
+		buf_addf(&env, "DDIP_STORE=store%c", 0);
 	else
 		buf_addf(&env, "DDIP_STORE_ADDR=%s%c", strchr(master.p, ':') ? "::" : "0.0.0.0", 0);
 	buf_free(&master);

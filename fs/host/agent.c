@@ -326,7 +326,7 @@ static void
 say_hello(struct agent *a, reply_fn *fn)
 {
 	agent_send(a, Thello, 0, SLOT_AGENT, agent_tag(a, NO_SLOT, Thello, fn, a), -1,
-	    (uint32_t)WIRE_VERSION, ((struct slice){"", 0}));
+	    (uint32_t)WIRE_VERSION, slice_text(daemon_.state_dir));
 }
 
 void

@@ -56,6 +56,10 @@ def test_nobody_reads_the_log():
         same(a.call("Thello", wire.AGENT, wire.VERSION, "").name, "Rhello")
 
 
+def environment(a, slot, name):
+    return a.run(slot, f"import os; print(os.environ['{name}'])")[1].decode().strip()
+
+
 def check_output(a):
     source = "print('a'); print('b', end=''); import sys; print('c', file=sys.stderr)"
     r, out, err = a.run(0, source)
@@ -261,10 +265,12 @@ def check_flood_death(a, slot):
 
 
 def test_ranks():
-    with Agent(PYTHON) as a:
+    with Agent(PYTHON, env={"DDIP_DAEMON_PID": "1"}) as a:
         same(a.warm_phases.name, "Rzygote")
         r = a.spawn(0, env="OMP_NUM_THREADS=3\0MARK=yes\0")
         same((r.name, r.how), ("Rspawn", "zygote"))
+        same(environment(a, 0, "DDIP_RUN_DIR"), a.dir)
+        same(environment(a, 0, "DDIP_DAEMON_PID"), str(os.getpid()))
         for message in (("Tinit", 0, 0, 1, 0, 1, "none", ""),):
             same(a.call(*message).name, "Rinit")
         r, _, _ = a.run(0, "import os; [os.environ.get(k) for k in ('OMP_NUM_THREADS', 'MARK', "
@@ -288,7 +294,7 @@ def test_ranks():
 
 def test_store():
     with Agent(PYTHON) as a:
-        r = a.call("Tspawn", 5, 1, 1, a.dir, "store", "", 0)
+        r = a.call("Tspawn", 5, 1, 1, "group", "store", "", 0)
         same(r.name, "Rspawn")
         started = a.wait("Nstarted")
         assert started.port > 0
@@ -300,7 +306,7 @@ def test_store():
 def test_collective():
     """A rank that waits in a collective is released; after a rebuild the group works again."""
     with Agent(PYTHON) as a:
-        a.call("Tspawn", 5, 1, 1, a.dir, "store", "", 0)
+        a.call("Tspawn", 5, 1, 1, "group", "store", "", 0)
         port = a.wait("Nstarted").port
         env = f"MASTER_ADDR=127.0.0.1\0MASTER_PORT={port}\0"
         for rank in (0, 1):

@@ -41,7 +41,7 @@ def leave(a, free):
 def start(a, cold, free):
     """Starts a rank while so many descriptors are left. Returns the message that ends that."""
     before = leave(a, free)
-    m = a.call("Tspawn", 0, 0, 1, a.dir, "rank0", "", cold)
+    m = a.call("Tspawn", 0, 0, 1, "group", "rank0", "", cold)
     if m.name == "Rspawn":
         m = a.wait(lambda m: m.name in ("Nstarted", "Nexit"), what="the start")
     resource.prlimit(a.process.pid, resource.RLIMIT_NOFILE, before)

@@ -69,7 +69,7 @@ class Group:
         self.a, self.size, self.cell, self.generation = agent, size, 0, 1
         env = ""
         if backend != "none":
-            agent.call("Tspawn", 99, 1, 1, agent.dir, "store", "", 0)
+            agent.call("Tspawn", 99, 1, 1, "group", "store", "", 0)
             env = f"MASTER_ADDR=127.0.0.1\0MASTER_PORT={agent.wait('Nstarted').port}\0"
         for k in range(size):
             same(agent.spawn(k).name, "Rspawn")

@@ -105,9 +105,11 @@ def far_processes(a):
 
 
 def test_all_that_an_agent_does():
-    with Relayed() as a:
+    with Relayed(env={"DDIP_DAEMON_PID": "1"}) as a:
         same(a.warm_phases.name, "Rzygote")
         a.spawn(0)
+        same(agent.environment(a, 0, "DDIP_RUN_DIR"), a.sessions()[0] + "/group")
+        same(program(agent.environment(a, 0, "DDIP_DAEMON_PID")), "ddip-relay")
         same(a.call("Tinit", 0, 0, 1, 0, 1, "none", "").name, "Rinit")
         agent.check_output(a)
         agent.check_flood(a)
@@ -345,9 +347,9 @@ def test_linger():
     script = f'[ ! -e "$2/down" ] || {{ echo "{down}" >&2; exit 255; }}; exec "$0" "$@"'
     with Relayed(linger=1, via=["sh", "-c", script]) as a:
         a.spawn(0)
-        a.send("Tspawn", 1, 1, 1, a.dir, "store", f"DDIP_STORE={a.dir}/store\0", 0, tag=900)
+        a.send("Tspawn", 1, 1, 1, "group", "store", "DDIP_STORE=store\0", 0, tag=900)
         a.wait(lambda m: m.name == "Nstarted" and m.slot == 1, what="the store")
-        same(os.listdir(a.sessions()[0] + "/g1").count("store"), 1)
+        same(os.listdir(a.sessions()[0] + "/group").count("store"), 1)
         there = far_processes(a)
         assert len(there) >= 5, there  # two relays, agent, zygote, rank, store
         with open(a.place + "/down", "w", encoding="utf-8"):

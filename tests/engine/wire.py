@@ -106,7 +106,9 @@ class Agent:
     live_kind = 2  # GET_LIVE: how it describes an object in a rank's memory
 
     def __init__(self, python=sys.executable, env=None, warm=True, command=None, **settings):
-        self.dir = tempfile.mkdtemp(prefix="ddip-engine-test.")
+        self.base = tempfile.mkdtemp(prefix="ddip-engine-test.")
+        self.dir = os.path.join(self.base, "group")
+        os.mkdir(self.dir)
         ours, theirs = socket.socketpair()
         self.sock = ours
         self.log = open(os.path.join(self.dir, "log"), "w+", encoding="utf-8")
@@ -119,7 +121,7 @@ class Agent:
         self.bytes, self.fds, self.seen, self.count = b"", [], [], 0
         self.tag = 0
         self.engines = {}
-        self.hello = self.call("Thello", AGENT, VERSION, "")
+        self.hello = self.call("Thello", AGENT, VERSION, self.base)
         if warm:
             self.warm_phases = self.warm(1, python, **settings)
 
@@ -132,7 +134,7 @@ class Agent:
             self.log.seek(0)
             sys.stderr.write("---- the agent's log\n" + self.log.read()[-4000:])
         self.log.close()
-        shutil.rmtree(self.dir)
+        shutil.rmtree(self.base)
 
     def close(self):
         """Closes the connection, on which the agent ends, and waits for its end."""
@@ -197,7 +199,7 @@ class Agent:
     def spawn(self, slot, kind=0, zygote=1, env="", cold=0, name=None):
         """Starts an engine and waits until it is up. Returns Rspawn (or Rerror)."""
         name = name or f"rank{slot}"
-        r = self.call("Tspawn", slot, kind, zygote, self.dir, name, env, cold)
+        r = self.call("Tspawn", slot, kind, zygote, "group", name, env, cold)
         if r.name == "Rspawn":
             self.wait(lambda m: m.name == "Nstarted" and m.slot == slot, what="Nstarted")
         return r

@@ -39,9 +39,17 @@ refuse(const struct msg *m, int no, const char *why)
 	    up, Rerror, 0, m->slot, m->tag, -1, (uint32_t)no, slice_text(why), (struct slice){0});
 }
 
+static char *base;
+
 static void
 do_hello(struct msg *m)
 {
+	struct slice dir;
+
+	if (wire_unpack(m, Thello, NULL, NULL, &dir) < 0)
+		die("Thello");
+	free(base);
+	base = slice_dup(dir);
 	if (fake_wrong("mute"))
 		return;
 	if (fake_wrong("hello")) {
@@ -80,8 +88,8 @@ do_spawn(struct msg *m)
 		return;
 	}
 	e = xcalloc(1, sizeof(*e));
-	*e = (struct engine){
-	    .slot = m->slot, .kind = kind, .dir = slice_dup(dir), .name = slice_dup(name)};
+	*e = (struct engine){.slot = m->slot, .kind = kind, .name = slice_dup(name)};
+	e->dir = xasprintf("%s/%.*s", base, (int)dir.n, dir.p);
 	e->run.value = xstrdup("");
 	TAILQ_INIT(&e->variables);
 	TAILQ_INIT(&e->said);

@@ -122,7 +122,7 @@ ask(void)
 		    text("/nowhere/python"), text("A=1"), text(our.dir), text("torch"));
 	else
 		conn_send(our.daemon, Tspawn, 0, slot, 1 + take(), -1,
-		    (unsigned)(take() % 8 == 0 ? ENGINE_STORE : ENGINE_RANK), pool, text(our.dir),
+		    (unsigned)(take() % 8 == 0 ? ENGINE_STORE : ENGINE_RANK), pool, text("."),
 		    text("rank0"), text("B=2"), (unsigned)(take() & 1));
 }
 
@@ -252,7 +252,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	begin();
 	input = (struct slice){(const char *)data, size};
-	conn_send(our.daemon, Thello, 0, SLOT_AGENT, 1, -1, (uint32_t)WIRE_VERSION, text(""));
+	conn_send(our.daemon, Thello, 0, SLOT_AGENT, 1, -1, (uint32_t)WIRE_VERSION, text(our.dir));
 	for (int i = 0; i < STEPS; i++) {
 		uint8_t what = take();
 

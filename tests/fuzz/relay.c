@@ -82,7 +82,7 @@ begin(void)
 		die("socketpair: %s", strerror(errno));
 	memset(&near, 0, sizeof(near));
 	near.dial.host = "far";
-	near.dialled = true;
+	near.base = dir;
 	near.loop = loop_new();
 	near.link = link_new(near.loop, &ops, NULL);
 	near.out = outbox_new(near.link);
@@ -131,7 +131,7 @@ ask(void)
 	    .flags = take() & FLAG_MARK};
 
 	if (take() & 1) {
-		wire_pack(&b, Tspawn, 0, m.slot, m.tag, (unsigned)ENGINE_RANK, 1u, slice_text(dir),
+		wire_pack(&b, Tspawn, 0, m.slot, m.tag, (unsigned)ENGINE_RANK, 1u, slice_text("."),
 		    slice_text("rank0"), slice_text(""), 0u);
 		wire_frame(b.p, b.n, &m, NULL);
 	} else {

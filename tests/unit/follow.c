@@ -1,8 +1,10 @@
-/* Tests of engine/relay/follow.c: small output gathers for a while, unless a mark waits for it. */
+/* Tests of engine/relay/follow.c: small output gathers for a while, unless a mark waits for it;
+ * each process has its own spools. */
 #include "relay/follow.h"
 #include "check.h"
 #include "spool.h"
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -12,11 +14,13 @@ static struct spool_writer spools[RANKS];
 static struct loop *loop;
 static struct follows *follows;
 
-/* Replaces libc's: no time passes. */
+static time_t now = 1;
+
+/* Replaces libc's: time passes when the test says so. */
 int
 clock_gettime(clockid_t clock, struct timespec *t)
 {
-	*t = (struct timespec){.tv_sec = 1};
+	*t = (struct timespec){.tv_sec = now};
 	return 0;
 }
 
@@ -93,6 +97,35 @@ test_marks(void)
 	buf_free(&many);
 }
 
+/* The next process of a rank begins with empty spools, while output of the last one is on its way;
+ * those are there still when that is over. */
+static void
+test_next_process(const char *dir)
+{
+	struct msg spawn = {.type = Tspawn, .slot = RANKS, .tag = 2};
+	char *order = xasprintf("%s/r0.order", dir);
+	struct buf end = {0};
+	struct stat st;
+	struct err e = {0};
+
+	now++;
+	print();
+	CHECK(follow_open(follows, &spawn, dir, "r0", &e) == 0);
+	CHECK(stat(order, &st) == 0 && st.st_size == 0);
+	wire_pack(&end, Nexit, 0, 0, 0, 1u, 0u, slice_text(""), spools[0].at.size[SPOOL_STDOUT],
+	    (uint64_t)0, (uint64_t)0, spools[0].at.records);
+	tell(&end);
+	CHECK(pieces() == RANKS);
+	spool_writer_close(&spools[0]);
+	CHECK(spool_writer_open(&spools[0], dir, "r0", &e) == 0);
+	CHECK(spools[0].at.records == 0 && access(order, F_OK) == 0);
+	now++;
+	print();
+	CHECK(pieces() == RANKS);
+	buf_free(&end);
+	free(order);
+}
+
 int
 main(void)
 {
@@ -106,10 +139,11 @@ main(void)
 		struct msg spawn = {.type = Tspawn, .slot = (uint32_t)i, .tag = 1};
 		char name[] = {'r', (char)('0' + i), '\0'};
 
-		CHECK(spool_writer_open(&spools[i], dir, name, &e) == 0);
 		CHECK(follow_open(follows, &spawn, dir, name, &e) == 0);
+		CHECK(spool_writer_open(&spools[i], dir, name, &e) == 0);
 	}
 	test_marks();
+	test_next_process(dir);
 	for (int i = 0; i < RANKS; i++)
 		spool_writer_close(&spools[i]);
 	follows_free(follows);

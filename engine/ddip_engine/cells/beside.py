@@ -16,14 +16,14 @@ def take(program):
         return None
     folder, variable = program.beside
     files = state.main.__dict__.pop(variable, None)
-    if not files or not state.files_dir:
+    if not files or not state.host:
         return None
     if all(_is_there(os.path.join(folder, name), data) for name, data in files.items()):
         return None
     digest = hashlib.sha256()
     for name, data in sorted(files.items()):
         digest.update(b"%d %s %d " % (len(name), os.fsencode(name), len(data)) + data)
-    copies = os.path.join(state.files_dir, digest.hexdigest()[:16])
+    copies = os.path.join(state.run_path("files"), digest.hexdigest()[:16])
     if not os.path.isdir(copies):
         _write(files, copies)
     return copies
@@ -39,8 +39,9 @@ def _is_there(path, data):
 
 def _write(files, folder):
     """Other ranks of this host may be doing the same: the first one's folder stays."""
-    os.makedirs(state.files_dir, exist_ok=True)
-    new = tempfile.mkdtemp(dir=state.files_dir)
+    files_dir = os.path.dirname(folder)
+    os.makedirs(files_dir, exist_ok=True)
+    new = tempfile.mkdtemp(dir=files_dir)
     try:
         for name, data in files.items():
             path = os.path.join(new, name)
