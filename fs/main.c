@@ -14,7 +14,6 @@
 #include "group/registry.h"
 #include "group/settings.h"
 #include "group/start.h"
-#include "group/wiring.h"
 #include "host/agent.h"
 #include "host/host_gpus.h"
 #include "host/state.h"
@@ -258,7 +257,6 @@ serve(const struct options *o)
 	take_signals();
 	if (state_make(*o->mountpoint ? o->mountpoint : o->socket, &daemon_.state_dir, &e) < 0)
 		die("%s", e.text);
-	group_init();
 	preempt_init();
 	host_notice_init();
 	change_ticks_init();

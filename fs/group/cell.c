@@ -142,7 +142,7 @@ drop(struct cell *c)
 	c->g->history.ended -= c->w->done;
 	c->gone = true;
 	if (c->refs > 1)
-		group_tell(above.cell_dropped, c);
+		group_tell(cell_dropped, c);
 	cell_unref(c);
 }
 
@@ -201,9 +201,9 @@ cell_ended(struct task *w)
 	    w->err.no ? " errno=" : "", w->err.no ? err_name(w->err.no) : "", task_seconds(w));
 	snprintf(g->history.last_result, sizeof(g->history.last_result), "%s", task_state(w));
 	if (w->err.no && w->first < 0) /* on no rank */
-		group_tell(above.cell_news, g, c, CELL_FAILED, -1);
-	group_tell(above.cell_news, g, c, CELL_ENDED, -1);
-	group_tell(above.cell_ended, g);
+		group_tell(cell_news, g, c, CELL_FAILED, -1);
+	group_tell(cell_news, g, c, CELL_ENDED, -1);
+	group_tell(cell_ended, g);
 	group_tell(output_moved, g);
 	output_trim(g);
 	cell_prune(g);

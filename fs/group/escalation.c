@@ -2,6 +2,7 @@
 #include "group/escalation.h"
 #include "base/daemon.h"
 #include "group/clone.h"
+#include "group/events.h"
 #include "group/external.h"
 #include "group/journal.h"
 #include "group/rank.h"
@@ -196,7 +197,7 @@ escalation_interrupt(struct task *w, enum interrupt_why why)
 }
 
 void
-escalation_taken(struct rank *k, uint32_t number)
+event_signal_taken(struct rank *k, uint32_t number)
 {
 	struct subtask *j;
 

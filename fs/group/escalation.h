@@ -26,8 +26,6 @@ void escalation_ended(struct subtask *j);
 void escalation_interrupt(struct task *w, enum interrupt_why why);
 /* Sends only the signal, to this one rank, which must be working on the subtask. */
 void escalation_signal(struct subtask *j, enum interrupt_why why);
-/* The engine reports that the interrupt of this cell or self-test has reached Python. */
-void escalation_taken(struct rank *k, uint32_t number);
 /* Starts the `timeout` timer. */
 void escalation_deadline(struct task *w);
 /* The task has ended: requests a rebuild of the process group if its ranks may be out of step. */

@@ -10,7 +10,7 @@
  * names and reasons in one. */
 enum { WHAT_MAX = 200, LOST_MAX = 800 };
 
-struct group_hooks group_hooks;
+struct group_news group_news;
 
 int
 journal_open(struct group *g, struct err *e)
@@ -84,7 +84,7 @@ journal_changed(struct group *g)
 {
 	g->journal.changed = now_wall();
 	if (!g->gone)
-		group_tell(above.status_changed, g);
+		group_tell(status_changed, g);
 }
 
 int
@@ -147,7 +147,7 @@ journal_retract(struct group *g, int no, const char *what)
 		f = take_failure(j, j->error_count - 1);
 		failure_free(&f);
 	}
-	group_tell(above.error_changed, g);
+	group_tell(error_changed, g);
 }
 
 void
@@ -186,5 +186,5 @@ journal_fail_rank(struct group *g, int rank, const struct err *e, const char *wh
 	}
 	j->errors[j->error_count++] = f;
 	if (!g->gone)
-		group_tell(above.error_changed, g);
+		group_tell(error_changed, g);
 }

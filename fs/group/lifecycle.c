@@ -2,6 +2,7 @@
 #include "group/lifecycle.h"
 #include "base/daemon.h"
 #include "group/escalation.h"
+#include "group/events.h"
 #include "group/external.h"
 #include "group/facts.h"
 #include "group/hosts.h"
@@ -221,7 +222,7 @@ begin_cells(struct group *g, const struct err *why)
 	rank_phase(g, "start_ms", (double)(g->life.ready - g->life.started) / (double)NS_PER_MS);
 	queue_pump_all(g);
 	recovery_begin(g); /* one may have been requested in the meantime */
-	lifecycle_rested(g);
+	event_rested(g);
 }
 
 /* A rank was replaced: all rejoin. */
@@ -470,7 +471,7 @@ on_idle(void *arg)
 }
 
 void
-lifecycle_rested(struct group *g)
+event_rested(struct group *g)
 {
 	loop_timer_del(g->life.idle_timer);
 	g->life.idle_timer = NULL;
@@ -497,7 +498,7 @@ lifecycle_hosts_changed(struct group *g)
 }
 
 void
-lifecycle_recovered(struct group *g)
+event_rebuilt(struct group *g)
 {
 	lifecycle_settle(g);
 	queue_pump_all(g);

@@ -36,8 +36,6 @@ bool lifecycle_settled(const struct group *g);
  * reached already: 0, or -errno if it cannot be reached (-ECANCELED for a start or a recovery that
  * is stopped). */
 int lifecycle_wait(struct group *g, struct req *r, bool for_start);
-/* The group may have become idle: restarts the `idle` timer. */
-void lifecycle_rested(struct group *g);
 /* The group is being removed: cancels its timers and answers its waiters with ENODEV. */
 void lifecycle_end(struct group *g);
 
@@ -46,7 +44,5 @@ void lifecycle_end(struct group *g);
 int lifecycle_take(struct group *g, enum life_event event, struct err *e);
 /* The group has begun to lack a host, or lacks none any longer: answers its waiters. */
 void lifecycle_hosts_changed(struct group *g);
-/* The process group has been rebuilt. */
-void lifecycle_recovered(struct group *g);
 
 #endif

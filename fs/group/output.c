@@ -186,7 +186,7 @@ output_advance(struct rank *k)
 			continue;
 		k->output.time = now_wall();
 		k->output.time_ns = now_ns();
-		group_tell(above.output_grew, k, s);
+		group_tell(output_grew, k, s);
 	}
 }
 

@@ -31,11 +31,11 @@ preempt_now(struct group *g, const struct cell *but)
 		j->w->escalation.asked = now;
 		journal_event(g, "cell %d preempted", j->w->cell->number);
 		escalation_interrupt(j->w, WHY_PREEMPTED);
-		group_tell(above.cell_news, g, j->w->cell, CELL_PREEMPTED, -1);
+		group_tell(cell_news, g, j->w->cell, CELL_PREEMPTED, -1);
 		any = true;
 	}
 	if (!any)
-		group_tell(above.cell_news, g, NULL, CELL_PREEMPTED, -1);
+		group_tell(cell_news, g, NULL, CELL_PREEMPTED, -1);
 }
 
 /* ---- a save within the running cell comes first ---- */

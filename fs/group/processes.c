@@ -4,6 +4,7 @@
  */
 #include "group/processes.h"
 #include "base/daemon.h"
+#include "group/events.h"
 #include "group/external.h"
 #include "group/facts.h"
 #include "group/host_text.h"
@@ -20,7 +21,7 @@
 #include <string.h>
 
 void
-processes_store_started(struct group *g)
+event_store_started(struct group *g)
 {
 	struct err e;
 
@@ -46,7 +47,7 @@ reject(struct rank *k, const struct err *e)
 }
 
 void
-processes_rank_started(struct rank *k)
+event_rank_started(struct rank *k)
 {
 	struct group *g = k->g;
 	struct err e = {0};
@@ -59,7 +60,7 @@ processes_rank_started(struct rank *k)
 }
 
 void
-processes_rank_ready(struct rank *k)
+event_rank_ready(struct rank *k)
 {
 	struct err e;
 
@@ -70,7 +71,7 @@ processes_rank_ready(struct rank *k)
 }
 
 void
-processes_rank_join_failed(struct rank *k, const struct err *e)
+event_rank_join_failed(struct rank *k, const struct err *e)
 {
 	struct err why = *e;
 
@@ -83,7 +84,7 @@ processes_rank_join_failed(struct rank *k, const struct err *e)
 }
 
 void
-processes_rank_lost(struct rank *k, const struct err *why)
+event_rank_lost(struct rank *k, const struct err *why)
 {
 	/* before the next cell can begin on any rank */
 	if (k->g->life.state == G_READY)
@@ -187,7 +188,7 @@ lost_host(struct group *g, struct host *h, const char *why)
 
 /* The rank's process, or its agent, has ended. What it ran has failed already. */
 void
-processes_rank_died(struct rank *k, const char *how)
+event_rank_died(struct rank *k, const char *how)
 {
 	struct group *g = k->g;
 	bool early = k->died_as != R_READY, lost;
@@ -216,7 +217,7 @@ processes_rank_died(struct rank *k, const char *how)
 }
 
 void
-processes_rank_spawn_failed(struct rank *k, const struct err *e)
+event_rank_spawn_failed(struct rank *k, const struct err *e)
 {
 	struct group *g = k->g;
 	struct err why = *e;
@@ -232,7 +233,7 @@ processes_rank_spawn_failed(struct rank *k, const struct err *e)
 }
 
 void
-processes_store_died(struct group *g, bool had_started, const struct err *e)
+event_store_died(struct group *g, bool had_started, const struct err *e)
 {
 	struct err why = *e;
 	bool lost = g->life.state == G_READY && lost_host(g, g->store.host, e->text);

@@ -5,6 +5,7 @@
 #include "base/daemon.h"
 #include "group/clone.h"
 #include "group/escalation.h"
+#include "group/events.h"
 #include "group/hooks.h"
 #include "group/journal.h"
 #include "group/output.h"
@@ -42,7 +43,7 @@ task_submit(struct task *w)
 {
 	struct group *g = w->g;
 
-	group_tell(above.before_task, g);
+	group_tell(before_task, g);
 	g->queued++;
 	w->owner.serial = ++g->history.submitted;
 	for (int i = 0; i < w->n; i++)
@@ -75,7 +76,7 @@ begin(struct task *w)
 		return;
 	w->begun = true;
 	if (w->payload.steer)
-		group_tell(steer.over, w);
+		event_task_over(w);
 	note_names(w);
 	w->when.begin = now_wall();
 	w->when.begin_ns = now_ns();
@@ -83,10 +84,10 @@ begin(struct task *w)
 	if (w->cell) {
 		w->cell->clock = (enum clock)w->g->set.rank.clock;
 		journal_event(w->g, "cell %d start", w->cell->number);
-		group_tell(above.cell_news, w->g, w->cell, CELL_BEGAN, -1);
+		group_tell(cell_news, w->g, w->cell, CELL_BEGAN, -1);
 	}
 	escalation_deadline(w);
-	group_tell(task_began, w);
+	event_task_began(w);
 }
 
 bool
@@ -179,7 +180,7 @@ queue_pump_all(struct group *g)
 }
 
 void
-queue_mark(struct rank *k, uint64_t tag, const struct spool_mark *at)
+event_output_mark(struct rank *k, uint64_t tag, const struct spool_mark *at)
 {
 	struct subtask *j = queue_running(k);
 
@@ -191,7 +192,7 @@ queue_mark(struct rank *k, uint64_t tag, const struct spool_mark *at)
 }
 
 void
-queue_mark_end(struct rank *k, const struct spool_mark *at)
+event_output_end(struct rank *k, const struct spool_mark *at)
 {
 	struct subtask *j = queue_running(k);
 
@@ -208,7 +209,7 @@ finish(struct task *w)
 
 	w->done = true;
 	if (w->payload.steer)
-		group_tell(steer.over, w);
+		event_task_over(w);
 	w->when.end = now_wall();
 	w->when.end_ns = now_ns();
 	if (!w->begun)
@@ -221,7 +222,7 @@ finish(struct task *w)
 	journal_changed(g);
 	queue_pump_all(g);
 	recovery_begin(g);
-	group_tell(rested, g);
+	event_rested(g);
 }
 
 /* Did its rank die by itself? The escalation kills ranks because of another's failure. */
@@ -244,7 +245,7 @@ take_failure(const struct subtask *j, const struct err *e)
 	w->err = *e;
 	w->first = (int)(j - w->subtasks);
 	if (first && w->cell)
-		group_tell(above.cell_news, w->g, w->cell, CELL_FAILED, j->k->number);
+		group_tell(cell_news, w->g, w->cell, CELL_FAILED, j->k->number);
 }
 
 /* A subtask has ended, with outcome e. */
@@ -270,7 +271,7 @@ subtask_over(struct subtask *j, const struct err *e)
 		k->cell = 0;
 	if (j->no)
 		take_failure(j, e);
-	group_tell(steer.part_over, j);
+	event_subtask_over(j);
 	w->left--;
 	if (w->left == 0) {
 		finish(w);
@@ -562,7 +563,7 @@ queue_lost(struct rank *k, const struct err *e)
 }
 
 void
-queue_exited(struct rank *k)
+event_rank_exited(struct rank *k)
 {
 	static const struct err none;
 	struct subtask *j = queue_running(k);
@@ -630,7 +631,7 @@ waits_long(void *arg)
 	struct task *w = arg;
 
 	w->escalation.queued_timer = NULL;
-	group_tell(above.task_waits, w);
+	group_tell(task_waits, w);
 }
 
 static bool

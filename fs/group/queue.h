@@ -30,11 +30,5 @@ void queue_lost(struct rank *k, const struct err *e);
 /* Fail everything that has not begun, except what task_must_end(). */
 void queue_drop_queued(struct rank *k, const struct err *e);
 void queue_drop_all_queued(struct group *g, const struct err *e);
-/* The rank's process exited with status 0: if it ran a program, that program was a success. */
-void queue_exited(struct rank *k);
-/* Handles an Nmark for a subtask's tag. */
-void queue_mark(struct rank *k, uint64_t tag, const struct spool_mark *at);
-/* The process has ended: the output of its running subtask ends at this mark. */
-void queue_mark_end(struct rank *k, const struct spool_mark *at);
 
 #endif

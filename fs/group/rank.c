@@ -4,6 +4,7 @@
  */
 #include "group/rank.h"
 #include "base/daemon.h"
+#include "group/events.h"
 #include "group/external.h"
 #include "group/facts.h"
 #include "group/hooks.h"
@@ -178,7 +179,7 @@ rank_set_table(struct rank *k, struct slice text)
 	if (var_table_is(old, text))
 		return;
 	k->table = table_of(k->g, text);
-	group_tell(above.table_changed, k, old, k->table);
+	group_tell(table_changed, k, old, k->table);
 	var_table_unref(old);
 	journal_changed(k->g);
 }
@@ -191,7 +192,7 @@ rank_gone(struct rank *k, const struct err *why)
 	k->slot = NO_SLOT;
 	renewed_note(k);
 	rank_set_table(k, (struct slice){"", 0});
-	group_tell(rank_lost, k, why);
+	event_rank_lost(k, why);
 }
 
 void
@@ -247,7 +248,7 @@ on_started(struct rank *k, struct msg *m)
 	if (k->number == 0)
 		add_phases(k->g, phases);
 	rank_set_state(k, R_STARTED);
-	group_tell(rank_started, k);
+	event_rank_started(k);
 }
 
 /* "exit status 1", "signal 9 (Killed)" */
@@ -310,12 +311,12 @@ on_exit_notice(struct rank *k, struct msg *m)
 	fail(&gone, EHOSTDOWN, "rank %d died: %s%s%s%s", k->number, how,
 	    k->kill_sent && WIFSIGNALED((int)status) ? ", sent by ddipfs" : "",
 	    *k->end.stderr_tail ? "; its last words: " : "", k->end.stderr_tail);
-	group_tell(output_end, k, &at);
+	event_output_end(k, &at);
 	rank_gone(k, &gone);
 	if (WIFEXITED((int)status) && WEXITSTATUS((int)status) == 0)
-		group_tell(rank_exited, k);
+		event_rank_exited(k);
 	agent_slot_free(rank_agent(k), slot, &gone);
-	group_tell(rank_died, k, how);
+	event_rank_died(k, how);
 	free(how);
 }
 
@@ -338,7 +339,7 @@ on_mark(struct rank *k, struct msg *m)
 
 	if (wire_unpack(m, Nmark, NULL, &tag, &at.size[0], &at.size[1], &at.size[2], &at.records) ==
 	    0)
-		group_tell(output_mark, k, tag, &at);
+		event_output_mark(k, tag, &at);
 }
 
 static void
@@ -390,7 +391,7 @@ on_input(struct rank *k, struct msg *m)
 	    k->g, "rank %d %s", k->number, debugged && !waits ? "left-debugger" : words[waits]);
 	j = queue_running(k);
 	if (waits && waits != INPUT_DEBUGGER && j && j->w->cell)
-		group_tell(above.cell_news, k->g, j->w->cell, CELL_INPUT, k->number);
+		group_tell(cell_news, k->g, j->w->cell, CELL_INPUT, k->number);
 	journal_changed(k->g);
 }
 
@@ -411,7 +412,7 @@ on_signalled(struct rank *k, struct msg *m)
 
 	if (wire_unpack(m, Nsignalled, NULL, &cell, &raised) < 0)
 		return;
-	group_tell(signal_taken, k, cell);
+	event_signal_taken(k, cell);
 }
 
 static void
@@ -422,7 +423,7 @@ on_steered(struct rank *k, struct msg *m)
 
 	if (wire_unpack(m, Nsteered, NULL, &number, &clock, &step) == 0 &&
 	    (clock < CLOCKS || !step))
-		group_tell(steer.arrived, k, number, clock, step);
+		event_steer_arrived(k, number, clock, step);
 }
 
 static void
@@ -434,7 +435,7 @@ on_watched(struct rank *k, struct msg *m)
 
 	if (wire_unpack(m, Nwatched, NULL, &number, &clock, &step, &what, &where, &text) == 0 &&
 	    clock < CLOCKS && what < WATCHED_COUNT)
-		group_tell(steer.watched, k, number, clock, step, what, where, text);
+		event_watch_reported(k, number, clock, step, what, where, text);
 }
 
 static void
@@ -517,7 +518,7 @@ rank_notice(void *arg, struct msg *m)
 static void
 rank_ended(void *arg, const struct err *why)
 {
-	group_tell(rank_died, arg, why->text);
+	event_rank_died(arg, why->text);
 }
 
 static void

@@ -1,8 +1,8 @@
 /* Sends requests to a rank's process. The verbs of rankK/ctl are in tree/ctl.c. */
 #include "group/rank_request.h"
+#include "group/events.h"
 #include "group/external.h"
 #include "group/facts.h"
-#include "group/hooks.h"
 #include "group/host_env.h"
 #include "group/hosts.h"
 #include "group/rank.h"
@@ -35,7 +35,7 @@ on_spawned(void *arg, struct msg *m, const struct err *e, struct slice trace)
 		agent_slot_free(rank_agent(k), slot, &why);
 		k->died_as = R_NONE;
 		rank_set_state(k, R_DEAD);
-		group_tell(rank_spawn_failed, k, &why);
+		event_rank_spawn_failed(k, &why);
 		return;
 	}
 	if (wire_unpack(m, Rspawn, NULL, &pid, &how) < 0)
@@ -93,14 +93,14 @@ on_joined(void *arg, struct msg *m, const struct err *e, struct slice trace)
 		why = *e;
 		snprintf(why.text, sizeof(why.text), "rank %d could not join: %.800s", k->number,
 		    e->text);
-		group_tell(rank_join_failed, k, &why);
+		event_rank_join_failed(k, &why);
 		return;
 	}
 	if (wire_unpack(m, Rinit, NULL, &phases, &table) < 0)
 		return;
 	rank_set_table(k, table);
 	rank_set_state(k, R_READY);
-	group_tell(rank_ready, k);
+	event_rank_ready(k);
 }
 
 void

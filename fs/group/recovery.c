@@ -1,8 +1,8 @@
 /* Rebuilds the process group. engine/ddip_engine/groups/repair.py repairs the objects in a rank. */
 #include "group/recovery.h"
 #include "base/daemon.h"
+#include "group/events.h"
 #include "group/external.h"
-#include "group/hooks.h"
 #include "group/host_env.h"
 #include "group/journal.h"
 #include "group/rank.h"
@@ -201,7 +201,7 @@ whole(struct group *g)
 	}
 	take(g, REJOINED);
 	journal_changed(g);
-	group_tell(recovered, g);
+	event_rebuilt(g);
 }
 
 /* Completes the rebuild if all ranks have rejoined. If one dies, it is made again once its

@@ -3,6 +3,7 @@
 #include "base/daemon.h"
 #include "group/alike.h"
 #include "group/cell.h"
+#include "group/events.h"
 #include "group/external.h"
 #include "group/hosts.h"
 #include "group/journal.h"
@@ -139,12 +140,13 @@ tell_lost(const struct cell *c, const char *what)
 }
 
 void
-save_part_over(struct subtask *j)
+event_subtask_over(struct subtask *j)
 {
 	struct task *w = j->w;
 	struct slice verb, dir;
 	char *what;
 
+	steer_part_over(j);
 	if (w->left > 1 || !w->cell || !is_ours(w->cell, &verb, &dir))
 		return;
 	what = xasprintf("%.*s %.*s", (int)verb.n, verb.p, (int)dir.n, dir.p);

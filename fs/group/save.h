@@ -12,7 +12,5 @@
  * Its task may have ended. Returns NULL with *e set: EINVAL, ESRCH if there is nothing to save, or
  * as cell_submit(). */
 struct cell *save_submit(struct group *g, const char *verb, const char *dir, struct err *e);
-/* Part of the hook part_over, see hooks.h: tells what could not be kept. */
-void save_part_over(struct subtask *j);
 
 #endif

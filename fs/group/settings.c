@@ -6,6 +6,7 @@
 #include "base/daemon.h"
 #include "base/words.h"
 #include "group/cell.h"
+#include "group/events.h"
 #include "group/external.h"
 #include "group/hosts.h"
 #include "group/journal.h"
@@ -612,7 +613,7 @@ static const struct verb verbs[] = {
     {"grace", "S|off", "seconds between a rank's failure and unblocking the others", 1, 1, VERB_ANYTIME, SECONDS_OR_OFF(grace)},
     {"killafter", "S|off", "seconds until a rank that runs no Python is killed", 1, 1, VERB_ANYTIME, SECONDS_OR_OFF(killafter)},
     {"stall", "S|off", "report a stall after this long without progress", 1, 1, VERB_ANYTIME, SECONDS_OR_OFF(stall)},
-    {"idle", "S|off", "seconds until an unused group is stopped", 1, 1, VERB_ANYTIME, SECONDS_OR_OFF(idle, .changed = lifecycle_rested)},
+    {"idle", "S|off", "seconds until an unused group is stopped", 1, 1, VERB_ANYTIME, SECONDS_OR_OFF(idle, .changed = event_rested)},
     {"autogc", "on|off", "release memory after each cell", 1, 1, VERB_ANYTIME, SWITCH(rank.autogc, .changed = tell_autogc)},
     {"clock", "auto|optimizer|forward|collective", "what counts the steps of the next cells, for steer and watch", 1, 1, VERB_ANYTIME, do_clock, SETTING(print_clock, rank.clock, .changed = tell_clock)},
     {"history", "N", "number of ended cells to keep", 1, 1, VERB_ANYTIME, NUMBER(print_number, history, 1, HISTORY_MAX, cell_prune)},

@@ -7,6 +7,7 @@
 #include "group/stall.h"
 #include "base/daemon.h"
 #include "group/cell.h"
+#include "group/events.h"
 #include "group/frames.h"
 #include "group/hooks.h"
 #include "group/journal.h"
@@ -411,10 +412,12 @@ tell(struct stall_sample *s, struct cell *c)
 	if (s->verdict)
 		task_set_text(&x->verdict, slice_text(s->verdict));
 	if (due && x->stall_told == x->stall_since)
-		group_tell(above.cell_news, s->g, c, CELL_STALLED, -1);
+		group_tell(cell_news, s->g, c, CELL_STALLED, -1);
 	if (due)
 		x->stall_told = s->asked;
 }
+
+static void watch(struct task *w);
 
 /* Tells of a stall if nothing has moved for `stall` seconds and a rank is in a collective, and
  * again after each further such time. */
@@ -444,7 +447,7 @@ report(struct stall_sample *s)
 		tell(s, c);
 	else if (c->w->left == c->w->n && !x->step)
 		task_set_text(&x->verdict, (struct slice){0}); /* it goes on */
-	stall_watch(c->w);
+	watch(c->w);
 }
 
 static void
@@ -579,12 +582,19 @@ on_time(void *arg)
 	stall_ask(s);
 }
 
-void
-stall_watch(struct task *w)
+/* A cell runs: samples it every `stall` seconds until it ends. Logs an event if nothing moves. */
+static void
+watch(struct task *w)
 {
 	uint64_t span_ms = (uint64_t)(w->g->set.stall * 1000);
 
 	if (w->kind == TASK_RUN && w->g->set.stall > 0 && !w->done && !w->escalation.stall_timer)
 		w->escalation.stall_timer =
 		    loop_timer(daemon_.loop, MAX(span_ms / SAMPLES, 1), on_time, w);
+}
+
+void
+event_task_began(struct task *w)
+{
+	watch(w);
 }

@@ -23,8 +23,5 @@ const char *stall_verdict(const struct stall_sample *s);
 const char *stall_straggler(const struct stall_sample *s);
 /* The sample is no longer wanted: fn will not be called. */
 void stall_cancel(struct stall_sample *s);
-/* A cell has begun: samples it every `stall` seconds until it ends. Logs an event if nothing
- * moves. */
-void stall_watch(struct task *w);
 
 #endif

@@ -2,8 +2,8 @@
 #include "group/steer.h"
 #include "base/daemon.h"
 #include "group/cell.h"
+#include "group/events.h"
 #include "group/frames.h"
-#include "group/hooks.h"
 #include "group/journal.h"
 #include "group/queue.h"
 #include "group/rank.h"
@@ -313,7 +313,7 @@ steer_rank_of(struct steer *s, const struct rank *k)
 }
 
 void
-steer_arrived(struct rank *k, uint32_t number, enum clock clock, uint32_t step)
+event_steer_arrived(struct rank *k, uint32_t number, enum clock clock, uint32_t step)
 {
 	struct steer *s = steer_find(k, number);
 	struct steer_rank *r;
@@ -520,7 +520,7 @@ steer_submit(struct group *g, struct slice source, struct err *e)
 }
 
 void
-steer_over(struct task *w)
+event_task_over(struct task *w)
 {
 	struct steer *s = w->payload.steer;
 	struct cell *around = s->around;

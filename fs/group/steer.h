@@ -26,9 +26,7 @@ struct cell *steer_submit(struct group *g, struct slice source, struct err *e);
 struct cell *steer_around(struct group *g, const char *what, struct slice source, struct err *e);
 struct cell *steer_new(struct cell *around, struct slice source);
 void steer_begin(struct cell *c, struct cell *around, const struct steer_watch *watch);
-/* Hooks, see hooks.h. */
-void steer_over(struct task *w);
+/* One of a steer's parts has ended. */
 void steer_part_over(struct subtask *j);
-void steer_arrived(struct rank *k, uint32_t number, enum clock clock, uint32_t step);
 
 #endif

@@ -1,7 +1,7 @@
 /* The process that holds the rendezvous store. */
 #include "group/store.h"
+#include "group/events.h"
 #include "group/facts.h"
-#include "group/hooks.h"
 #include "group/host_env.h"
 #include "group/hosts.h"
 #include "group/journal.h"
@@ -19,7 +19,7 @@ store_gone(struct group *g, const struct err *e)
 	g->store.slot = NO_SLOT;
 	g->store.pid = 0;
 	g->store.listening = false;
-	group_tell(store_died, g, listened, e);
+	event_store_died(g, listened, e);
 }
 
 static bool
@@ -53,7 +53,7 @@ store_notice(void *arg, struct msg *m)
 		g->store.port = port;
 		g->store.listening = true;
 		store_addresses(g);
-		group_tell(store_started, g);
+		event_store_started(g);
 	} else if (m->type == Nstranger) {
 		journal_stranger(g, "store", m);
 	} else if (m->type == Nexit) {

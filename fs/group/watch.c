@@ -3,6 +3,7 @@
 #include "base/daemon.h"
 #include "base/plain.h"
 #include "group/cell.h"
+#include "group/events.h"
 #include "group/hooks.h"
 #include "group/journal.h"
 #include "group/rank.h"
@@ -39,7 +40,7 @@ add_news(struct steer *s, struct buf *line)
 	buf_addc(line, '\n');
 	buf_add(&c->steered.news, line->p, line->n);
 	buf_free(line);
-	group_tell(above.watch_news, c);
+	group_tell(watch_news, c);
 }
 
 static void
@@ -162,8 +163,8 @@ go_on(struct steer *s)
 }
 
 void
-watch_reported(struct rank *k, uint32_t number, enum clock clock, uint32_t step, enum watched what,
-    struct slice where, struct slice text)
+event_watch_reported(struct rank *k, uint32_t number, enum clock clock, uint32_t step,
+    enum watched what, struct slice where, struct slice text)
 {
 	struct steer *s = steer_find(k, number);
 	struct steer_rank *r;
@@ -271,7 +272,7 @@ over(struct steer *s)
 			w->subtasks[i].no = 0;
 		journal_event(w->g, "watch cell=%d over", w->cell->number);
 	}
-	group_tell(above.watch_news, w->cell);
+	group_tell(watch_news, w->cell);
 }
 
 struct cell *

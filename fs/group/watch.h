@@ -24,8 +24,4 @@ struct cell *watch_of(const struct group *g);
 /* "stopped" or "armed" of one that has not ended, else how it ended. */
 const char *watch_state(const struct cell *c);
 
-/* Hooks, see hooks.h. */
-void watch_reported(struct rank *k, uint32_t number, enum clock clock, uint32_t step,
-    enum watched what, struct slice where, struct slice text);
-
 #endif

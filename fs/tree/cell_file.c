@@ -492,7 +492,7 @@ const struct file_ops cell_file_watch_ops = {
 void
 cell_file_init(void)
 {
-	group_hooks.above.watch_news = wake_watching;
+	group_news.watch_news = wake_watching;
 }
 
 /* ---- stream ---- */

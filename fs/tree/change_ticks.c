@@ -46,10 +46,10 @@ table_changed(struct rank *k, const struct var_table *before, const struct var_t
 void
 change_ticks_init(void)
 {
-	group_hooks.above.status_changed = status_changed;
-	group_hooks.above.error_changed = error_changed;
-	group_hooks.above.cell_ended = cell_ended;
-	group_hooks.above.cell_dropped = cell_dropped;
-	group_hooks.above.output_grew = output_grew;
-	group_hooks.above.table_changed = table_changed;
+	group_news.status_changed = status_changed;
+	group_news.error_changed = error_changed;
+	group_news.cell_ended = cell_ended;
+	group_news.cell_dropped = cell_dropped;
+	group_news.output_grew = output_grew;
+	group_news.table_changed = table_changed;
 }

@@ -284,5 +284,5 @@ live_place_now(struct group *g, struct live_rank *s, int k)
 void
 live_init(void)
 {
-	group_hooks.output_moved = wake;
+	group_news.output_moved = wake;
 }

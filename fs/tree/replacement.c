@@ -115,7 +115,7 @@ replacement_claim(const struct place *at, const char *name, pid_t process)
 void
 replacement_init(void)
 {
-	group_hooks.above.before_task = settle;
+	group_news.before_task = settle;
 }
 
 /* Is the name removed from the rank whose names this directory shows? */

@@ -323,5 +323,5 @@ on_waits(struct task *w)
 void
 tell_init(void)
 {
-	group_hooks.above.task_waits = on_waits;
+	group_news.task_waits = on_waits;
 }

@@ -448,7 +448,7 @@ const struct file_ops wait_file_ops = {
 void
 wait_file_init(void)
 {
-	group_hooks.above.cell_news = on_news;
+	group_news.cell_news = on_news;
 }
 
 void

@@ -5,7 +5,6 @@
 #include "group/lifecycle.h"
 #include "group/queue.h"
 #include "group/registry.h"
-#include "group/wiring.h"
 #include "host/host_gpus.h"
 #include <errno.h>
 #include <spawn.h>
@@ -200,7 +199,6 @@ fake_begin(int size)
 	    .engine = (char[]){"engine"},
 	    .python = (char[]){"python"},
 	    .cwd = (char[]){"/"}};
-	group_init();
 	CHECK(group_make("g", &e) == 0);
 	g = group_find("g");
 	g->set.size = size;

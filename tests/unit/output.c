@@ -66,7 +66,7 @@ test_overflow(void)
 		busy[i] = writer(&loud->ranks[i]);
 	w = writer(&quiet->ranks[0]);
 	fake_step();
-	group_hooks.output_moved = on_moved;
+	group_news.output_moved = on_moved;
 	/* in turn, because the kernel merges equal events */
 	for (int i = 0; i < events; i++)
 		spool_writer_add(&busy[i % 2], SPOOL_STDOUT, ".", 1);
