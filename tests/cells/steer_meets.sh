@@ -39,14 +39,19 @@ cell 'for _ in range(50): dist.all_reduce(torch.ones(1))
 import ddip_engine.cells.run as engine
 def slow(cell):
     engine._run = real
-    time.sleep(0.5)
+    while not os.path.exists("'"$T/go"'"): time.sleep(0.01)
     return real(cell)
 real, engine._run = engine._run, slow'
 submit 'i = 0
 while i < 100000: i += 1; time.sleep(0.002); dist.all_reduce(torch.ones(1))'
 errno write "$G/watch" 'i == 5' >"$T/outcome" &
 watch=$!
-is 'a steer at once' "$(steer 'early = i')" 0
+steer 'early = i' >"$T/early" &
+early=$!
+until_true grep -qx 'queued 2' "$G/status"
+touch "$T/go"
+wait $early
+is 'a steer at once' "$(cat "$T/early")" 0
 is 'at the first step' "$(of step)" 1
 until_true grep -q '^watch [0-9]* stopped at step 5$' "$G/status"
 over
