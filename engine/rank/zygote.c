@@ -10,7 +10,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -172,11 +171,11 @@ begin_server(int ctl)
 	if (self.spare)
 		prctl(PR_SET_NAME, "ddip-spare");
 	/* There is no I/O thread that could wait until the intermediate process has exited. Later,
-	 * the end of the agent closes the socket. */
+	 * the end of the agent closes the socket. That exit takes milliseconds of another core. */
 	while (getppid() != self.agent) {
 		if (getppid() == 1 || kill(self.agent, 0) < 0)
 			_exit(1);
-		sched_yield();
+		usleep(1000);
 	}
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	if (getppid() != self.agent)
