@@ -114,16 +114,17 @@ $(BUILD)/examples $(BUILD)/ddip_tool: FORCE
 
 $(BUILD)/obj/fs/%.o: CPPFLAGS += -Ifs -DFUSE_USE_VERSION=312 $(FUSE_CFLAGS)
 $(BUILD)/obj/engine/%.o: CPPFLAGS += -Iengine
+# What depends on what names no folder, for objects that are copied.
 $(BUILD)/obj/%.o: %.c Makefile $(BUILD)/version
 	$(call say,CC,$<)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(SANITIZE) -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) $(SANITIZE) -MMD -MP -MT '$$(BUILD)/obj/$*.o' -c -o $@ $<
 
 $(BUILD)/so/%.o: CPPFLAGS += -Iengine
 $(BUILD)/so/%.o: %.c Makefile $(BUILD)/version
 	$(call say,CC,$<)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(CC) $(CPPFLAGS) $(SO_CFLAGS) -MMD -MP -c -o $@ $<
+	$(Q)$(CC) $(CPPFLAGS) $(SO_CFLAGS) -MMD -MP -MT '$$(BUILD)/so/$*.o' -c -o $@ $<
 
 $(BUILD)/so/engine_py.o: $(BUILD)/engine_py.c
 	$(call say,CC,$<)
@@ -296,16 +297,24 @@ FUZZ_SRC := $(filter-out tests/fuzz/driver.c,$(wildcard tests/fuzz/*.c))
 FUZZ_BIN := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SRC))
 SECS     := # of the fuzzers (60) and the soak test (15)
 FUZZ_CC   = $(eval FUZZ_CC := $$(shell scripts/fuzz-compiler $(CC)))$(FUZZ_CC)
+# libFuzzer wants all compiled for it; else the objects of the unit tests do.
+FUZZ_PARTS = $(if $(findstring fuzzer,$(FUZZ_CC)),$(UNIT_$(1)) $(SHARED_SRC),$(patsubst \
+	%.c,$(BUILD)/unit/obj/%.o,$(UNIT_$(1)) $(SHARED_SRC)))
 
-$(BUILD)/fuzz/%: tests/fuzz/%.c tests/fuzz/driver.c tests/fuzz/frames.h $$(UNIT_$$*) $(SHARED_SRC) Makefile
+$(BUILD)/fuzz/%: tests/fuzz/%.c tests/fuzz/driver.c tests/fuzz/frames.h $$(call FUZZ_PARTS,$$*) Makefile
 	$(call say,FUZZ,$@)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(FUZZ_CC) $(CPPFLAGS) -Ifs -Iengine -std=gnu11 -O1 -g -fsanitize=address,undefined \
-		-fno-sanitize-recover=undefined -o $@ $< $(UNIT_$*) $(SHARED_SRC) $(LIBS)
+		-fno-sanitize-recover=undefined -o $@ $< $(call FUZZ_PARTS,$*) $(LIBS)
 
-# What tests/model/faults.py makes fail.
+# What tests/model/faults.py makes fail. Only files with such places, and the one that makes them fail, need be compiled.
+FAULTLESS = $(filter-out include/util.c $(BUILD)/%,$(shell grep -Lw fault $(FS_SRC) $(SHARED_SRC) $(ENGINE_SRC) $(FAKE_SRC)))
+FAULTLESS_SO = $(filter-out include/util.c,$(shell grep -Lw fault $(SO_SRC) $(SHARED_SRC)))
 .PHONY: faulty
-faulty:
+faulty: all $(FAKE_ENGINE)
+	$(Q)mkdir -p $(BUILD)/fault
+	$(Q)cd $(BUILD) && cp -pu --parents version $(foreach to,o d,$(patsubst %.c,obj/%.$(to),$(FAULTLESS)) \
+		$(patsubst %.c,so/%.$(to),$(FAULTLESS_SO))) fault
 	$(Q)$(MAKE) --no-print-directory FAULT=1 BUILD=$(BUILD)/fault $(BUILD)/fault/ddipfs \
 		$(BUILD)/fault/fake/engine $(BUILD)/fault/ddip-engine \
 		$(BUILD)/fault/ddip_engine.so
