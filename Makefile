@@ -30,7 +30,7 @@ FS_SRC     := $(wildcard fs/*.c fs/*/*.c) $(BUILD)/skill.c
 # engine/rank and engine/py live in a process with Python: the shared object. The launcher and
 # engine/agent and engine/relay never load it.
 SO_SRC     := $(wildcard engine/rank/*.c engine/py/*.c)
-ENGINE_SRC := $(wildcard engine/*.c engine/agent/*.c engine/relay/*.c)
+ENGINE_SRC := $(wildcard engine/*.c engine/agent/*.c engine/relay/*.c) $(BUILD)/bring_script.c
 # What both sides use has one source, in the package of the notebooks.
 ENGINE_PY  := $(sort $(wildcard engine/ddip_engine/*.py engine/ddip_engine/*/*.py)) $(addprefix magics/ddip/,p5.py interface.py interrupts.py known_bad.py patches.py)
 
@@ -145,6 +145,13 @@ $(BUILD)/skill.c: scripts/ddip-skill.md
 	$(Q){ echo 'extern const char skill_text[];' && echo 'const char skill_text[] =' && \
 		sed -e 's/\\/&&/g' -e 's/"/\\"/g' -e 's/.*/\t"&\\n"/' $< && echo '	;'; } > $@.new && mv $@.new $@
 
+# What a remote shell runs: in one line, without comments.
+$(BUILD)/bring_script.c: engine/relay/bring.sh
+	$(call say,EMBED,$@)
+	$(Q){ echo 'extern const char bring_script[];' && echo 'const char bring_script[] =' && \
+		sed -e '/^[[:space:]]*#/d' -e '/^$$/d' -e 's/^[[:space:]]*//' -e 's/"/\\"/g' -e 's/.*/\t"& "/' $< && \
+		echo '	;'; } > $@.new && mv $@.new $@
+
 # With code for the interpreter that is most likely to run it. Another one whose code has the same form changes nothing: tests
 # that install, each with a Python of its own, share a build with others.
 EMBED_PYTHON := $(or $(PYTHON),$(wildcard .venv/bin/python),python3)
@@ -211,7 +218,7 @@ UNIT_host_gpus := $(GROUP_ROOM)
 UNIT_answers := $(GROUP_ROOM)
 UNIT_agent := $(filter-out engine/agent/agent.c,$(wildcard engine/agent/*.c))
 UNIT_rank := $(wildcard engine/rank/*.c)
-UNIT_relay := $(filter-out engine/relay/near.c,$(wildcard engine/relay/*.c))
+UNIT_relay := $(filter-out engine/relay/near.c,$(wildcard engine/relay/*.c)) $(BUILD)/bring_script.c
 UNIT_selftest := $(GROUP_ROOM)
 UNIT_tree := $(GROUP_ROOM)
 UNIT_caller := $(GROUP_ROOM)

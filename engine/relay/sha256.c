@@ -73,16 +73,6 @@ sha256(const void *bytes, size_t n, unsigned char sum[SHA256_SIZE])
 		sum[i] = (unsigned char)(h[i / 4] >> (24 - 8 * (i % 4)));
 }
 
-void
-sha256_hex(const void *bytes, size_t n, char hex[SHA256_HEX + 1])
-{
-	unsigned char sum[SHA256_SIZE];
-
-	sha256(bytes, n, sum);
-	for (size_t i = 0; i < SHA256_SIZE; i++)
-		snprintf(hex + 2 * i, 3, "%02x", sum[i]);
-}
-
 /* Hashes the key, each byte XORed with pad, followed by n bytes. */
 static void
 padded(const unsigned char key[BLOCK], unsigned char pad, const void *bytes, size_t n,

@@ -4,12 +4,10 @@
 #define SHA256_H
 #include "util.h"
 
-enum { SHA256_SIZE = 32, SHA256_HEX = 2 * SHA256_SIZE, SHA256_BLOCK = 64 };
+enum { SHA256_SIZE = 32, SHA256_BLOCK = 64 };
 
 /* The hash of n bytes. */
 void sha256(const void *p, size_t n, unsigned char sum[SHA256_SIZE]);
-/* The same in hexadecimal, NUL-terminated. */
-void sha256_hex(const void *p, size_t n, char hex[SHA256_HEX + 1]);
 /* The HMAC of n bytes, with a key of at most SHA256_BLOCK bytes. */
 void sha256_hmac(
     const void *key, size_t key_n, const void *p, size_t n, unsigned char mac[SHA256_SIZE]);

@@ -137,6 +137,33 @@ def test_next_place():
         shutil.rmtree(here)
 
 
+def test_login_shells():
+    """The command is one line, which any login shell takes as it is."""
+    here = tempfile.mkdtemp(prefix="ddip-relay-cache.")
+    env = {"XDG_CACHE_HOME": here, "LINE": here + "/line"}
+    try:
+        kept(here, env=env, launcher=failing('printf %s "$1" >"$LINE"; exec sh -c "$1"'))
+        with open(env["LINE"], encoding="ascii") as f:
+            line = f.read()
+        assert not set("\n\\`!") & set(line), line
+        same(line.count("'"), 6)  # around the script, and two of its arguments
+        for shell in "bash", "zsh", "fish", "ksh", "mksh", "yash", "csh":
+            if shutil.which(shell):
+                kept(here, env=env, launcher=failing(f'exec {shell} -c "$1"'))
+    finally:
+        shutil.rmtree(here)
+
+
+def test_no_sums_here():
+    here = tempfile.mkdtemp(prefix="ddip-relay-path.")
+    try:
+        os.symlink(shutil.which("sh"), here + "/sh")
+        with Relayed(engine="auto", env={"PATH": here}, warm=False) as a:
+            refused(a.hello, "ENOEXEC", "host there: sha256sum, which is needed")
+    finally:
+        shutil.rmtree(here)
+
+
 def mounted(options, place):
     """A launcher for a host whose directory `place` is a file system with these options."""
     mount = f"mount -t tmpfs -o {options} none {place}"

@@ -244,7 +244,7 @@ test_end(void)
 static void
 check_sum(const unsigned char sum[SHA256_SIZE], const char *want)
 {
-	char hex[SHA256_HEX + 1];
+	char hex[2 * SHA256_SIZE + 1];
 
 	for (size_t i = 0; i < SHA256_SIZE; i++)
 		snprintf(hex + 2 * i, 3, "%02x", sum[i]);
