@@ -1,12 +1,13 @@
 /* One epoll loop: descriptors, timers in a sorted list, signals through signalfd. */
 #include "loop.h"
 #include <errno.h>
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/queue.h>
+#include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -38,7 +39,20 @@ struct loop {
 	void *signal_arg[NSIG];
 	TAILQ_HEAD(, watch) watches, dead;
 	TAILQ_HEAD(timers, timer) timers, ends;
+	int posted_fd;	      /* eventfd: there are posted calls */
+	pthread_mutex_t lock; /* of these */
+	STAILQ_HEAD(calls, loop_call) posted;
 };
+
+static void
+on_posted(void *arg, uint32_t events)
+{
+	struct loop *l = arg;
+	uint64_t count;
+
+	(void)!read(l->posted_fd, &count, sizeof(count));
+	loop_make_posted(l, NULL);
+}
 
 struct loop *
 loop_new(void)
@@ -54,6 +68,12 @@ loop_new(void)
 	TAILQ_INIT(&l->dead);
 	TAILQ_INIT(&l->timers);
 	TAILQ_INIT(&l->ends);
+	STAILQ_INIT(&l->posted);
+	pthread_mutex_init(&l->lock, NULL);
+	l->posted_fd = fault("loop.eventfd", EMFILE) ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (l->posted_fd < 0)
+		die("eventfd: %s", strerror(errno));
+	loop_fd(l, l->posted_fd, EPOLLIN, on_posted, l);
 	return l;
 }
 
@@ -83,7 +103,9 @@ loop_free(struct loop *l)
 		loop_timer_del(t);
 	if (l->sigfd >= 0)
 		close(l->sigfd);
+	close(l->posted_fd);
 	close(l->epoll);
+	pthread_mutex_destroy(&l->lock);
 	free(l);
 }
 
@@ -156,6 +178,42 @@ loop_timer_del(struct timer *t)
 	list = t->at ? &t->loop->timers : &t->loop->ends;
 	TAILQ_REMOVE(list, t, link);
 	free(t);
+}
+
+void
+loop_post(struct loop *l, struct loop_call *c)
+{
+	uint64_t one = 1;
+
+	pthread_mutex_lock(&l->lock);
+	STAILQ_INSERT_TAIL(&l->posted, c, link);
+	(void)!write(l->posted_fd, &one, sizeof(one)); /* counter full: a wakeup is pending */
+	pthread_mutex_unlock(&l->lock);
+}
+
+/* Removes and returns the first posted call that is to fn. */
+static struct loop_call *
+take_posted(struct loop *l, loop_fn *fn)
+{
+	struct loop_call *c;
+
+	pthread_mutex_lock(&l->lock);
+	STAILQ_FOREACH (c, &l->posted, link)
+		if (!fn || c->fn == fn)
+			break;
+	if (c)
+		STAILQ_REMOVE(&l->posted, c, loop_call, link);
+	pthread_mutex_unlock(&l->lock);
+	return c;
+}
+
+void
+loop_make_posted(struct loop *l, loop_fn *fn)
+{
+	struct loop_call *c;
+
+	while ((c = take_posted(l, fn)))
+		c->fn(c->arg);
 }
 
 static void

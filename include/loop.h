@@ -2,6 +2,7 @@
 #ifndef LOOP_H
 #define LOOP_H
 #include "util.h"
+#include <sys/queue.h>
 
 struct loop;
 struct watch; /* one descriptor */
@@ -28,6 +29,18 @@ void loop_timer_del(struct timer *t);
 struct timer *loop_round_end(struct loop *l, loop_fn *fn, void *arg);
 /* Calls those functions now: for a callback that goes on with unrelated work. */
 void loop_end_round(struct loop *l);
+
+/* A call that any thread may have the loop make; in the memory of who posts it. */
+struct loop_call {
+	loop_fn *fn;
+	void *arg;
+	STAILQ_ENTRY(loop_call) link;
+};
+
+/* Has the loop make this call, once, in the order of the calls posted. On any thread. */
+void loop_post(struct loop *l, struct loop_call *c);
+/* Makes those that are to fn now (NULL: all). */
+void loop_make_posted(struct loop *l, loop_fn *fn);
 
 /* Blocks signo for the calling thread and delivers it as a callback (signalfd). */
 void loop_signal(struct loop *l, int signo, loop_signal_fn *fn, void *arg);

@@ -6,8 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -31,8 +29,7 @@ struct reduction {
 	pthread_mutex_t lock; /* of err */
 	struct err err;
 	struct loop *loop;
-	int done_fd;
-	struct watch *done_watch;
+	struct loop_call done;
 	reduce_fn *fn;
 	void *arg;
 };
@@ -292,7 +289,6 @@ work(void *arg, const char *unused, ssize_t n)
 {
 	struct worker *w = arg;
 	struct reduction *r = w->r;
-	uint64_t one = 1;
 
 	if (make_piece(r, w->scratch)) {
 		copy_later(&nothing, 0, 0, work, w);
@@ -300,22 +296,15 @@ work(void *arg, const char *unused, ssize_t n)
 	}
 	free(w->scratch);
 	free(w);
-	if (atomic_fetch_sub(&r->workers, 1) == 1 &&
-	    write(r->done_fd, &one, sizeof(one)) != sizeof(one))
-		die("eventfd: %s", strerror(errno));
+	if (atomic_fetch_sub(&r->workers, 1) == 1)
+		loop_post(r->loop, &r->done);
 }
 
 static void
-on_done(void *arg, uint32_t events)
+on_done(void *arg)
 {
 	struct reduction *r = arg;
-	uint64_t one;
 
-	/* readable now; reading it orders the workers' writes before what follows */
-	if (read(r->done_fd, &one, sizeof(one)) != sizeof(one))
-		die("eventfd: %s", strerror(errno));
-	loop_fd_del(r->done_watch);
-	close(r->done_fd);
 	r->fn(r->arg, &r->err);
 }
 
@@ -343,13 +332,8 @@ reduce_run(struct reduction *r, struct loop *l, reduce_fn *fn, void *arg)
 		run_here(r);
 		return;
 	}
-	r->done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (r->done_fd < 0) {
-		fail_errno(&r->err, "eventfd");
-		fn(arg, &r->err);
-		return;
-	}
-	r->done_watch = loop_fd(l, r->done_fd, EPOLLIN, on_done, r);
+	r->loop = l;
+	r->done = (struct loop_call){.fn = on_done, .arg = r};
 	atomic_store(&r->workers, WORKERS);
 	for (int i = 0; i < WORKERS; i++) {
 		struct worker *w = xmalloc(sizeof(*w));

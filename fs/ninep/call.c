@@ -4,20 +4,11 @@
 #include "base/daemon.h"
 #include "front/open_file.h"
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 enum { DATA_HEAD = NINEP_HEADER + 4 };
-
-/* Calls whose data the copy threads have read, for the loop. */
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static STAILQ_HEAD(, call) copied_calls = STAILQ_HEAD_INITIALIZER(copied_calls);
-static int wakeup_fd = -1;
-static struct watch *wakeup;
 
 static void
 call_free(struct call *c)
@@ -137,33 +128,20 @@ static void
 copied(void *arg, const char *p, ssize_t n)
 {
 	struct call *c = arg;
-	uint64_t one = 1;
 
 	c->block_n = n;
 	if (n >= 0) {
 		c->block = xmalloc(DATA_HEAD + (size_t)n);
 		memcpy(c->block + DATA_HEAD, p, (size_t)n);
 	}
-	pthread_mutex_lock(&lock);
-	STAILQ_INSERT_TAIL(&copied_calls, c, copied_link);
-	pthread_mutex_unlock(&lock);
-	(void)!write(wakeup_fd, &one, sizeof(one));
-}
-
-static void
-copy(struct req *r, const struct source *s, uint64_t offset, size_t n)
-{
-	struct call *c = (struct call *)r;
-
-	c->promised = n;
-	c->conn->promised += n;
-	copy_later(s, offset, n, copied, c);
+	loop_post(daemon_.loop, &c->copied);
 }
 
 /* Runs on the loop again. */
 static void
-answer_copied(struct call *c)
+answer_copied(void *arg)
 {
+	struct call *c = arg;
 	size_t n = (size_t)c->block_n;
 
 	if (c->block_n < 0 || is_lost(c)) {
@@ -180,43 +158,20 @@ answer_copied(struct call *c)
 }
 
 static void
-take_copied(void *arg, uint32_t events)
+copy(struct req *r, const struct source *s, uint64_t offset, size_t n)
 {
-	uint64_t count;
-	struct call *c;
+	struct call *c = (struct call *)r;
 
-	(void)!read(wakeup_fd, &count, sizeof(count));
-	for (;;) {
-		pthread_mutex_lock(&lock);
-		c = STAILQ_FIRST(&copied_calls);
-		if (c)
-			STAILQ_REMOVE_HEAD(&copied_calls, copied_link);
-		pthread_mutex_unlock(&lock);
-		if (!c)
-			return;
-		answer_copied(c);
-	}
-}
-
-int
-call_start(void)
-{
-	wakeup_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (wakeup_fd < 0)
-		return -errno;
-	wakeup = loop_fd(daemon_.loop, wakeup_fd, EPOLLIN, take_copied, NULL);
-	return 0;
+	c->promised = n;
+	c->conn->promised += n;
+	c->copied = (struct loop_call){.fn = answer_copied, .arg = c};
+	copy_later(s, offset, n, copied, c);
 }
 
 void
 call_stop(void)
 {
-	if (wakeup_fd < 0)
-		return;
-	take_copied(NULL, 0);
-	loop_fd_del(wakeup);
-	close(wakeup_fd);
-	wakeup_fd = -1;
+	loop_make_posted(daemon_.loop, answer_copied);
 }
 
 /* ---- waiting ---- */

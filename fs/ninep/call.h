@@ -3,6 +3,7 @@
 #ifndef CALL_H
 #define CALL_H
 #include "front/front.h"
+#include "loop.h"
 #include "ninep/fid.h"
 #include "ninep/message.h"
 #include "ninep/output.h"
@@ -59,11 +60,10 @@ struct call {
 	ssize_t block_n;	  /* size of the data in it, or -errno */
 	size_t promised;	  /* its part of the connection's */
 	TAILQ_ENTRY(call) link, parked_link;
-	STAILQ_ENTRY(call) copied_link;
+	struct loop_call copied;
 };
 
-/* Makes the loop receive results of the copy threads. Returns 0 or -errno. */
-int call_start(void);
+/* Answers those whose data the copy threads have read. Call after copy_stop(). */
 void call_stop(void);
 
 struct call *call_new(struct connection *conn, const struct ninep_message *m);

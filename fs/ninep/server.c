@@ -401,10 +401,6 @@ on_listen(void *arg, uint32_t events)
 int
 server_start(const char *path, struct err *e)
 {
-	int r = call_start();
-
-	if (r < 0)
-		return fail(e, -r, "cannot serve %s: %s", path, strerror(-r));
 	listen_fd = listener_open(path, e);
 	if (listen_fd < 0)
 		return -e->no;

@@ -2,6 +2,7 @@
  * they are deleted from within callbacks. */
 #include "loop.h"
 #include "check.h"
+#include <pthread.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/syscall.h>
@@ -153,6 +154,40 @@ test_signal(void)
 	loop_free(l);
 }
 
+static struct loop_call calls[2];
+
+static void *
+post_two(void *arg)
+{
+	for (int i = 0; i < 2; i++)
+		loop_post(l, &calls[i]);
+	return NULL;
+}
+
+/* Calls that another thread posts wake the loop, and are made once, in order, unless they are made
+ * earlier. */
+static void
+test_posted(void)
+{
+	pthread_t thread;
+
+	l = loop_new();
+	*order = '\0';
+	calls[0] = (struct loop_call){.fn = note_order, .arg = (void *)(intptr_t) "a"};
+	calls[1] = (struct loop_call){.fn = stop};
+	pthread_create(&thread, NULL, post_two, NULL);
+	loop_run(l);
+	pthread_join(thread, NULL);
+	CHECK_STR(order, "a");
+	post_two(NULL);
+	loop_make_posted(l, note_order);
+	CHECK_STR(order, "aa");
+	loop_run(l);
+	loop_once(l, 0);
+	CHECK_STR(order, "aa");
+	loop_free(l);
+}
+
 int
 main(void)
 {
@@ -160,5 +195,6 @@ main(void)
 	test_delete_inside();
 	test_round_end();
 	test_signal();
+	test_posted();
 	return CHECK_DONE();
 }
