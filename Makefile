@@ -203,8 +203,8 @@ UNIT_follow := engine/relay/follow.c
 UNIT_peer := engine/rank/peer.c
 UNIT_link_move := $(UNIT_link)
 UNIT_proof := $(addprefix engine/relay/,proof.c sha256.c)
-UNIT_device_reads := fs/object/device.c
 UNIT_remote := fs/object/remote.c
+UNIT_source := fs/base/req.c
 # The daemon but for its front ends; tests/unit/fake_agent.c stands in for the rest.
 GROUP_ROOM := $(filter-out fs/main.c fs/options.c fs/base/req.c fs/front/% fs/session/% fs/ninep/%,$(FS_SRC)) tests/unit/fake_agent.c
 UNIT_queue := $(GROUP_ROOM)

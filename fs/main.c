@@ -1,5 +1,5 @@
 /* The program ddipfs: options, the switch to the background, the mount, and shutdown. */
-#include "copy.h"
+#include "source.h"
 #include "base/daemon.h"
 #include "base/log.h"
 #include "base/stderr_of.h"

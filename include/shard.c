@@ -125,7 +125,7 @@ shard_read(const struct shard *p, uint64_t offset, char *to, size_t n, struct er
 	size_t done = 0;
 
 	while (done < n) {
-		ssize_t k = copy_read(&p->source, p->at + offset + done, to + done, n - done);
+		ssize_t k = source_copy(&p->source, p->at + offset + done, to + done, n - done);
 
 		if (k <= 0)
 			return fail(e, k == -ESRCH || k == 0 ? EHOSTDOWN : (int)-k,

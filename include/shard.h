@@ -5,8 +5,8 @@
  */
 #ifndef SHARD_H
 #define SHARD_H
-#include "copy.h"
 #include "err.h"
+#include "source.h"
 
 enum { SHARD_DIMS = 64 };
 

@@ -184,7 +184,7 @@ is_readable(const struct part *x)
 	char probe;
 
 	return x->size <= x->head.n ||
-	       (x->pidfd >= 0 && copy_read(&x->source, x->head.n, &probe, 1) == 1);
+	       (x->pidfd >= 0 && source_copy(&x->source, x->head.n, &probe, 1) == 1);
 }
 
 /* Requests the next bytes from the rank itself. Returns false if all have arrived. */

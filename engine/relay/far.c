@@ -436,7 +436,7 @@ serve(int rfd, int wfd, int waiter)
 	far.in = inbox_new(to_agent, NULL);
 	far.fetches = fetches_new(far.agent, far.link, far.out);
 	far.combines = combines_new(far.loop, far.agent, far.link, far.out);
-	far.windows = windows_new(far.agent, far.link, on_window, NULL);
+	far.windows = windows_new(far.loop, far.agent, far.link, on_window, NULL);
 	far.reads = reads_new(far.agent, far.link, far.windows);
 	session_listen(&far.session, far.loop, attach);
 	dprintf(wfd, "%s%s %d %s %s\n", BANNER, BANNER_FAR, WIRE_VERSION, far.session.dir,

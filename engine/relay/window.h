@@ -13,7 +13,8 @@ struct windows;
 /* A reply to a Tread that window_asked() accepted; m is valid until the call returns. */
 typedef void window_fn(void *arg, const struct msg *m);
 
-struct windows *windows_new(struct conn *agent, struct link *l, window_fn *answered, void *arg);
+struct windows *windows_new(
+    struct loop *loop, struct conn *agent, struct link *l, window_fn *answered, void *arg);
 /* Handles a Tread. Returns true if it was accepted and need not go to the agent. */
 bool window_asked(struct windows *ws, const struct msg *m);
 /* An Nfree is forwarded to the agent. */

@@ -63,8 +63,8 @@ req_copy_errno(ssize_t result)
 	return result == -ESRCH ? EHOSTDOWN : (int)-result;
 }
 
-void
-req_copy(struct req *r, const struct source *s, uint64_t offset, size_t n)
+static void
+copy(struct req *r, const struct source *s, uint64_t offset, size_t n)
 {
 	char p[INLINE_COPY];
 	ssize_t k;
@@ -74,13 +74,45 @@ req_copy(struct req *r, const struct source *s, uint64_t offset, size_t n)
 		r->ops->copy(r, s, offset, n);
 		return;
 	}
-	k = copy_read(s, offset, p, n);
+	k = source_copy(s, offset, p, n);
 	if (k < 0)
 		r->ops->done(r, -req_copy_errno(k));
 	else
 		r->ops->data(r, p, (size_t)k);
 	if (s->sent)
 		s->sent(s->sent_arg);
+}
+
+static void
+on_bytes(struct range *x, const struct source *bytes, const struct err *e)
+{
+	struct req *r = x->arg;
+
+	if (bytes) {
+		copy(r, bytes, 0, (size_t)bytes->head_n);
+		return;
+	}
+	r->err = *e;
+	req_done(r, -e->no);
+}
+
+static void
+read_interrupted(struct req *r, enum interrupt how)
+{
+	range_cancel(&r->range);
+	req_done(r, -EINTR);
+}
+
+void
+req_copy(struct req *r, const struct source *s, uint64_t offset, size_t n)
+{
+	if (s->kind != SOURCE_PROVIDER) {
+		copy(r, s, offset, n);
+		return;
+	}
+	r->range = (struct range){.done = on_bytes, .arg = r};
+	req_park(r, read_interrupted);
+	source_read(s, &r->range, offset, n);
 }
 
 int

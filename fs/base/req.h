@@ -4,9 +4,8 @@
  */
 #ifndef REQ_H
 #define REQ_H
-#include "copy.h"
 #include "err.h"
-#include <sys/queue.h>
+#include "source.h"
 #include <sys/types.h>
 
 /* Returned by an operation whose request will be answered later. */
@@ -41,6 +40,7 @@ struct req {
 	bool (*on_done)(struct req *r, int result);
 	const struct req_ops *ops;
 	/* private to req.c */
+	struct range range; /* of a provider, while it waits for that */
 	req_interrupt_fn *on_interrupt;
 	bool parked;
 };
@@ -59,7 +59,7 @@ struct req_client {
 struct req_ops {
 	void (*done)(struct req *r, int result); /* 0 or -errno */
 	void (*data)(struct req *r, const void *p, size_t n);
-	/* with n bytes of the source, read by the copy threads */
+	/* with n bytes of the source, which the copy threads read */
 	void (*copy)(struct req *r, const struct source *s, uint64_t offset, size_t n);
 	/* park: r has been parked; from now on pass on signals of its client. unpark: r is no
 	 * longer parked. */
@@ -74,8 +74,8 @@ struct req_ops {
 void req_done(struct req *r, int result);
 /* Answers a READ with bytes. */
 void req_data(struct req *r, const void *p, size_t n);
-/* Answers a READ with n bytes of the source, from offset on; a copy thread does so if n is
- * large. */
+/* Answers a READ with up to n bytes of the source, from offset on: when its provider has them, if
+ * there is one. A copy thread does so if n is large. */
 void req_copy(struct req *r, const struct source *s, uint64_t offset, size_t n);
 
 /* The errno for a client whose data a copy thread could not read; result is the thread's -errno. */

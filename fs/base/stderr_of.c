@@ -21,8 +21,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/queue.h>
 #include <sys/socket.h>
@@ -64,14 +62,14 @@ struct job {
 	struct timer *patience;
 	pthread_t thread;
 	bool ended; /* the thread has; protected by lock */
+	struct loop_call over;
 	TAILQ_ENTRY(job) link;
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static TAILQ_HEAD(, job) jobs = TAILQ_HEAD_INITIALIZER(jobs);
 static int job_count;
-static int wakeup_fd = -1; /* eventfd: a thread has ended */
-static struct watch *wakeup;
+static bool stopped; /* threads report to the loop no more; protected by lock */
 
 static bool
 look(int fd, struct statx *stx)
@@ -320,8 +318,9 @@ run(void *arg)
 	}
 	pthread_mutex_lock(&lock);
 	j->ended = true;
+	if (!stopped)
+		loop_post(daemon_.loop, &j->over);
 	pthread_mutex_unlock(&lock);
-	eventfd_write(wakeup_fd, 1);
 	return NULL;
 }
 
@@ -355,62 +354,35 @@ on_patience(void *arg)
 	j->patience = loop_timer(daemon_.loop, PATIENCE_MS, on_patience, j);
 }
 
-static struct job *
-ended_job(void)
-{
-	struct job *j;
-
-	pthread_mutex_lock(&lock);
-	TAILQ_FOREACH (j, &jobs, link)
-		if (j->ended)
-			break;
-	pthread_mutex_unlock(&lock);
-	return j;
-}
-
+/* Its thread has ended. */
 static void
-collect(void *arg, uint32_t events)
+on_over(void *arg)
 {
-	eventfd_t count;
-	struct job *j;
+	struct job *j = arg;
 
-	eventfd_read(wakeup_fd, &count);
-	while ((j = ended_job())) {
-		TAILQ_REMOVE(&jobs, j, link);
-		job_count--;
-		tell_done(j);
-		stderr_of_unref(j->to);
-		free(j->text);
-		free(j);
-	}
-}
-
-static bool
-can_wake(void)
-{
-	struct sigaction sa = {.sa_handler = interrupted}; /* without SA_RESTART */
-
-	if (wakeup_fd < 0) {
-		sigaction(SIGRTMIN, &sa, NULL);
-		wakeup_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-		if (wakeup_fd >= 0)
-			wakeup = loop_fd(daemon_.loop, wakeup_fd, EPOLLIN, collect, NULL);
-	}
-	return wakeup_fd >= 0;
+	TAILQ_REMOVE(&jobs, j, link);
+	job_count--;
+	tell_done(j);
+	stderr_of_unref(j->to);
+	free(j->text);
+	free(j);
 }
 
 bool
 stderr_of_write(const struct stderr_line *line)
 {
+	struct sigaction sa = {.sa_handler = interrupted}; /* without SA_RESTART */
 	struct job *j;
 
-	if ((!line->to && !line->closer) || daemon_.ending || job_count == JOBS_MAX || !can_wake())
+	if ((!line->to && !line->closer) || daemon_.ending || job_count == JOBS_MAX)
 		return false;
+	sigaction(SIGRTMIN, &sa, NULL);
 	j = xcalloc(1, sizeof(*j));
 	*j = (struct job){.to = line->to ? stderr_of_ref(line->to) : NULL,
 	    .closer = line->closer,
 	    .text = xstrdup(line->text),
-	    .n = MIN(strlen(line->text), (size_t)PIPE_BUF)};
+	    .n = MIN(strlen(line->text), (size_t)PIPE_BUF),
+	    .over = {.fn = on_over, .arg = j}};
 	if (thread_start(&j->thread, run, j) != 0) {
 		stderr_of_unref(j->to);
 		free(j->text);
@@ -431,11 +403,10 @@ stderr_of_stop(void)
 {
 	struct job *j;
 
-	if (wakeup_fd < 0)
-		return;
-	collect(NULL, 0);
+	pthread_mutex_lock(&lock);
+	stopped = true;
+	pthread_mutex_unlock(&lock);
+	loop_make_posted(daemon_.loop, on_over);
 	TAILQ_FOREACH (j, &jobs, link)
 		tell_done(j); /* its thread keeps it */
-	loop_fd_del(wakeup);
-	wakeup = NULL;
 }

@@ -1,6 +1,5 @@
 /* Calls: created, parked, answered. The front end for requests that arrive over 9P. */
 #include "ninep/call.h"
-#include "copy.h"
 #include "base/daemon.h"
 #include "front/open_file.h"
 #include <errno.h>

@@ -2,8 +2,8 @@
 #define _GNU_SOURCE
 #include "object/got.h"
 #include "base/daemon.h"
-#include "object/device.h"
 #include "object/remote.h"
+#include "ring.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -20,10 +20,8 @@ close_pidfd(struct got *x)
 void
 got_free(struct got *x)
 {
-	device_free(x->device);
-	x->device = NULL;
-	remote_free(x->remote);
-	x->remote = NULL;
+	provider_free(x->source.provider);
+	x->source.provider = NULL;
 	if (x->handle && agent_slot_lives(x->rank.agent, x->rank.slot))
 		agent_send(x->rank.agent, Nfree, 0, x->rank.slot, 0, -1, x->handle);
 	x->handle = 0;
@@ -56,11 +54,39 @@ take_live(struct got *x, uint64_t addr)
 	x->source.pidfd = x->pidfd;
 	x->source.addr = addr;
 	/* not permitted (ptrace rules)? Better to find out now than in the middle of a read */
-	if (x->size > x->head.n && copy_read(&x->source, x->head.n, &probe, 1) < 0)
+	if (x->size > x->head.n && source_copy(&x->source, x->head.n, &probe, 1) < 0)
 		return fail(&x->err, EPERM,
 		    "rank %d's memory can't be read from here: allow ptrace for your own processes",
 		    x->rank.number);
 	return 0;
+}
+
+static void
+on_copied(void *arg, struct msg *m, const struct err *e, struct slice trace)
+{
+	ring_copied(arg, m ? NULL : e);
+}
+
+/* For bytes on a GPU. */
+static int
+ask_copy(const struct ring_rank *rank, uint32_t handle, const struct range *x, struct ring_place *p,
+    uint64_t to, struct err *e)
+{
+	struct agent *a = rank->agent;
+	int slot = (int)rank->slot;
+
+	if (!agent_slot_lives(a, slot))
+		return fail(e, EHOSTDOWN, "the rank is gone");
+	agent_send(a, Tcopy, 0, slot, agent_tag(a, slot, Tcopy, on_copied, p), -1, handle,
+	    x->offset, (uint32_t)x->n, to);
+	return 0;
+}
+
+static void
+take_provider(struct got *x, struct provider *p)
+{
+	x->source.kind = SOURCE_PROVIDER;
+	x->source.provider = p;
 }
 
 int
@@ -68,6 +94,7 @@ got_take(struct got *x, struct msg *m)
 {
 	struct slice head;
 	uint64_t addr;
+	struct ring_rank rank = {x->rank.agent, (unsigned)x->rank.slot, ask_copy};
 	uint8_t kind;
 	int r = wire_unpack(m, Rget, &x->err, &kind, &x->handle, &addr, &x->size, &head);
 
@@ -82,8 +109,8 @@ got_take(struct got *x, struct msg *m)
 		return fail(
 		    &x->err, EBADMSG, "rank %d's object came without its bytes", x->rank.number);
 	if (kind == GET_READ)
-		x->remote = remote_new(
-		    x->rank.agent, x->rank.slot, x->handle, x->size - MIN(x->size, x->head.n));
+		take_provider(x, remote_provider(x->rank.agent, x->rank.slot, x->handle,
+				     x->size - MIN(x->size, x->head.n)));
 	if (kind != GET_FD && kind != GET_DEVICE)
 		return 0;
 	if (m->fd < 0)
@@ -93,15 +120,13 @@ got_take(struct got *x, struct msg *m)
 	x->gpu = (unsigned)addr;
 	if (x->on_gpu)
 		return 0;
-	x->fd = m->fd;
-	m->fd = -1;
 	if (kind == GET_DEVICE) {
-		x->device = device_new(
-		    x->rank.agent, x->rank.slot, x->handle, (unsigned)addr, x->fd, &x->err);
-		x->fd = -1;
+		take_provider(
+		    x, ring_provider(daemon_.loop, &rank, x->handle, x->gpu, m->fd, &x->err));
 		return -x->err.no;
 	}
 	x->source.kind = SOURCE_FD;
-	x->source.fd = x->fd;
+	x->source.fd = x->fd = m->fd;
+	m->fd = -1;
 	return 0;
 }

@@ -1,8 +1,8 @@
 /* What one rank returned for an object: where its bytes are, and what keeps them there. */
 #ifndef GOT_H
 #define GOT_H
-#include "copy.h"
 #include "host/agent.h"
+#include "source.h"
 
 /* A rank to ask: an engine at the agent. */
 struct pull_rank {
@@ -33,11 +33,9 @@ struct got {
 	int fd;
 	/* opened before the request: the pid was still that of the process that replies */
 	int pidfd, pidfd_errno;
-	struct source source;
-	struct device *device; /* if its bytes are on a GPU, or NULL */
-	struct remote *remote; /* if they are on another host, or NULL */
-	bool on_gpu;	       /* GOT_COMBINE: they were left on a GPU, */
-	unsigned gpu;	       /* this one, as the rank numbers them */
+	struct source source; /* owns its provider */
+	bool on_gpu;	      /* GOT_COMBINE: the bytes were left on a GPU, */
+	unsigned gpu;	      /* this one, as the rank numbers them */
 	uint64_t size;
 	struct err err;
 };

@@ -6,9 +6,7 @@
  */
 #include "object/pull.h"
 #include "base/daemon.h"
-#include "object/device.h"
 #include "object/gpu_combine.h"
-#include "object/remote.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -448,18 +446,6 @@ void
 pull_to_host(struct pull *p)
 {
 	p->hosted = true;
-}
-
-void
-pull_read(const struct pull *p, struct req *r, size_t n)
-{
-	const struct got *x = result(p);
-	if (x->remote)
-		remote_read(x->remote, r, (struct slice){x->head.p, x->head.n}, r->offset, n);
-	else if (x->device)
-		device_read(x->device, r, (struct slice){x->head.p, x->head.n}, r->offset, n);
-	else
-		req_copy(r, &x->source, r->offset, n);
 }
 
 uint64_t

@@ -3,7 +3,6 @@
  */
 #ifndef PULL_H
 #define PULL_H
-#include "base/req.h"
 #include "object/got.h"
 #include "object/varname.h"
 
@@ -17,11 +16,9 @@ typedef void pull_fn(void *arg, const struct err *e);
 struct pull *pull_new(struct pull_rank *ranks, int n, const struct var_name *name);
 /* fn may free the pull. */
 void pull_start(struct pull *p, pull_fn *fn, void *arg);
-/* Call before pull_start() if pull_source() must have all bytes. Otherwise those on a GPU or
- * another host can be read only with pull_read(). */
+/* Call before pull_start() if source_copy() is to read the bytes. Otherwise those on a GPU or
+ * another host have a provider. */
 void pull_to_host(struct pull *p);
-/* Answers a READ with n bytes, which must exist. */
-void pull_read(const struct pull *p, struct req *r, size_t n);
 /* Where the bytes are, and how many. Valid as long as the pull. */
 const struct source *pull_source(const struct pull *p);
 uint64_t pull_size(const struct pull *p);

@@ -25,50 +25,30 @@ struct piece {
 	char bytes[];
 };
 
-/* A READ that waits for pieces: its result is the head's bytes, then the object's from offset to
- * end. */
-struct range {
-	TAILQ_ENTRY(range) link;
-	struct req *r;
-	uint64_t offset, end;
-	size_t head_n;
-	char bytes[];
-};
-
 struct remote {
+	struct provider provider; /* first */
 	struct agent *agent;
 	int slot;
 	uint32_t handle;
 	uint64_t size;
 	TAILQ_HEAD(pieces, piece) pieces; /* by offset; they do not overlap */
-	TAILQ_HEAD(ranges, range) waiting;
-	uint64_t next;	   /* where a sequential read would continue */
-	uint64_t in_order; /* bytes read sequentially after the first READ */
-	uint64_t ahead;	   /* bytes requested from `next` on */
-	size_t window;	   /* the limit for `ahead` */
-	uint64_t least_ns; /* the fastest reply; 0: none yet */
+	uint64_t next;			  /* where a sequential read would continue */
+	uint64_t in_order;		  /* bytes read sequentially after the first READ */
+	uint64_t ahead;			  /* bytes requested from `next` on */
+	size_t window;			  /* the limit for `ahead` */
+	uint64_t least_ns;		  /* the fastest reply; 0: none yet */
 };
-
-struct remote *
-remote_new(struct agent *a, int slot, uint32_t handle, uint64_t size)
-{
-	struct remote *o = xcalloc(1, sizeof(*o));
-
-	*o = (struct remote){.agent = a,
-	    .slot = slot,
-	    .handle = handle,
-	    .size = size,
-	    .window = AHEAD_MIN,
-	    .next = UINT64_MAX};
-	TAILQ_INIT(&o->pieces);
-	TAILQ_INIT(&o->waiting);
-	return o;
-}
 
 static uint64_t
 end_of(const struct piece *p)
 {
 	return p->offset + p->n;
+}
+
+static bool
+overlap(const struct piece *p, const struct range *x)
+{
+	return p->offset < x->offset + x->n && end_of(p) > x->offset;
 }
 
 /* ---- pieces ---- */
@@ -78,8 +58,8 @@ is_awaited(const struct remote *o, const struct piece *p)
 {
 	const struct range *x;
 
-	TAILQ_FOREACH (x, &o->waiting, link)
-		if (p->offset < x->end && end_of(p) > x->offset)
+	TAILQ_FOREACH (x, &o->provider.ranges, link)
+		if (overlap(p, x))
 			return true;
 	return false;
 }
@@ -203,64 +183,62 @@ is_ready(const struct remote *o, const struct range *x)
 	const struct piece *p;
 
 	TAILQ_FOREACH (p, &o->pieces, link)
-		if (p->offset < x->end && end_of(p) > x->offset && !p->came)
+		if (overlap(p, x) && !p->came)
 			return false;
 	return true;
 }
 
+/* Brings together what a range consists of. */
 static void
 answer(const struct remote *o, struct range *x)
 {
+	char *to = xmalloc(x->head.n + x->n);
+	struct source bytes = {.kind = SOURCE_MEMORY,
+	    .fd = -1,
+	    .head = to,
+	    .head_n = x->head.n + x->n,
+	    .sent = free,
+	    .sent_arg = to};
+	const struct err *failed = NULL;
 	const struct piece *p;
 
+	memcpy(to, x->head.p, x->head.n);
 	TAILQ_FOREACH (p, &o->pieces, link) {
-		uint64_t from = MAX(p->offset, x->offset), to = MIN(end_of(p), x->end);
+		uint64_t from = MAX(p->offset, x->offset), end = MIN(end_of(p), x->offset + x->n);
 
-		if (from >= to)
+		if (!overlap(p, x))
 			continue;
 		if (p->err.no)
-			x->r->err = p->err;
+			failed = &p->err;
 		else
-			memcpy(x->bytes + x->head_n + (from - x->offset),
-			    p->bytes + (from - p->offset), (size_t)(to - from));
+			memcpy(to + x->head.n + (from - x->offset), p->bytes + (from - p->offset),
+			    (size_t)(end - from));
 	}
-	if (x->r->err.no)
-		req_done(x->r, -x->r->err.no);
-	else
-		req_data(x->r, x->bytes, x->head_n + (size_t)(x->end - x->offset));
-	free(x);
+	if (failed)
+		free(to);
+	range_answer(x, failed ? NULL : &bytes, failed);
+}
+
+/* From the first on each time: what an answer leads to may cancel others. */
+static struct range *
+next_ready(const struct remote *o)
+{
+	struct range *x;
+
+	TAILQ_FOREACH (x, &o->provider.ranges, link)
+		if (is_ready(o, x))
+			break;
+	return x;
 }
 
 static void
 answer_ready(struct remote *o)
 {
-	struct range *x = TAILQ_FIRST(&o->waiting);
-
-	while (x) {
-		struct range *next = TAILQ_NEXT(x, link);
-
-		if (is_ready(o, x)) {
-			TAILQ_REMOVE(&o->waiting, x, link);
-			answer(o, x);
-		}
-		x = next;
-	}
-	tidy(o);
-}
-
-static void
-interrupted(struct req *r, enum interrupt how)
-{
-	struct remote *o = r->waits_for;
 	struct range *x;
 
-	TAILQ_FOREACH (x, &o->waiting, link)
-		if (x->r == r)
-			break;
-	TAILQ_REMOVE(&o->waiting, x, link);
-	free(x);
+	while ((x = next_ready(o)))
+		answer(o, x);
 	tidy(o);
-	req_done(r, -EINTR);
 }
 
 /* A READ that begins where the last one ended is sequential: twice as much as has been read in this
@@ -271,52 +249,61 @@ look_ahead(struct remote *o, const struct range *x)
 	bool in_order = x->offset == o->next;
 	uint64_t end = in_order ? o->next + o->ahead : 0;
 
-	o->in_order = in_order ? o->in_order + (x->end - x->offset) : 0;
-	o->next = x->end;
+	o->in_order = in_order ? o->in_order + x->n : 0;
+	o->next = x->offset + x->n;
 	o->ahead = MIN(2 * o->in_order, (uint64_t)o->window);
 	o->ahead = MAX(o->ahead, end > o->next ? end - o->next : 0);
 	cover(o, o->next, MIN(o->next + o->ahead, o->size));
 }
 
-void
-remote_read(struct remote *o, struct req *r, struct slice head, uint64_t offset, size_t n)
+static void
+read_object(struct range *x)
 {
-	size_t skip = (size_t)MIN(offset, head.n), head_n = MIN(head.n - skip, n);
-	struct range *x = xmalloc(sizeof(*x) + n);
+	struct remote *o = (struct remote *)x->of;
+	struct err e;
 
-	offset = offset > head.n ? offset - head.n : 0;
-	*x = (struct range){
-	    .r = r, .offset = offset, .end = offset + (n - head_n), .head_n = head_n};
-	if (head_n)
-		memcpy(x->bytes, head.p + skip, head_n);
-	r->waits_for = o;
-	req_park(r, interrupted);
 	tidy(o);
+	TAILQ_INSERT_TAIL(&o->provider.ranges, x, link);
 	if (!agent_slot_lives(o->agent, o->slot)) {
-		fail(&r->err, EHOSTDOWN, "the rank is gone");
-		req_done(r, -EHOSTDOWN);
-		free(x);
+		fail(&e, EHOSTDOWN, "the rank is gone");
+		range_answer(x, NULL, &e);
 		return;
 	}
-	TAILQ_INSERT_TAIL(&o->waiting, x, link);
-	cover(o, x->offset, x->end);
+	cover(o, x->offset, x->offset + x->n);
 	look_ahead(o, x);
 	answer_ready(o);
 }
 
-void
-remote_free(struct remote *o)
+static void
+cancel(struct range *x)
 {
-	struct range *x;
+	tidy((struct remote *)x->of);
+}
 
-	if (!o)
-		return;
-	while ((x = TAILQ_FIRST(&o->waiting))) {
-		TAILQ_REMOVE(&o->waiting, x, link);
-		req_done(x->r, -ECANCELED);
-		free(x);
-	}
+static void
+free_object(struct provider *provider)
+{
+	struct remote *o = (struct remote *)provider;
+
 	while (!TAILQ_EMPTY(&o->pieces))
 		drop_piece(o, TAILQ_FIRST(&o->pieces));
 	free(o);
+}
+
+struct provider *
+remote_provider(struct agent *a, int slot, uint32_t handle, uint64_t size)
+{
+	static const struct provider_ops ops = {read_object, cancel, free_object};
+	struct remote *o = xcalloc(1, sizeof(*o));
+
+	*o = (struct remote){.provider.ops = &ops,
+	    .agent = a,
+	    .slot = slot,
+	    .handle = handle,
+	    .size = size,
+	    .window = AHEAD_MIN,
+	    .next = UINT64_MAX};
+	TAILQ_INIT(&o->provider.ranges);
+	TAILQ_INIT(&o->pieces);
+	return &o->provider;
 }

@@ -2,7 +2,6 @@
  * One FUSE request: created, parked, answered now or later, or interrupted by its client's signals.
  */
 #include "session/request.h"
-#include "copy.h"
 #include "base/daemon.h"
 #include "host/ticks.h"
 #include "session/client.h"

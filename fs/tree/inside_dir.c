@@ -92,7 +92,7 @@ on_pulled(void *arg, const struct err *e)
 	if (size)
 		buf_reserve(text, size);
 	while (text->n < size && n > 0) {
-		n = copy_read(pull_source(o->pull), text->n, text->p + text->n, size - text->n);
+		n = source_copy(pull_source(o->pull), text->n, text->p + text->n, size - text->n);
 		text->n += n > 0 ? (size_t)n : 0;
 	}
 	if (n <= 0)

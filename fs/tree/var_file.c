@@ -443,7 +443,7 @@ var_read(struct file *f, struct req *r)
 	if (n == 0)
 		req_data(r, "", 0);
 	else if (v->pull)
-		pull_read(v->pull, r, n);
+		req_copy(r, pull_source(v->pull), r->offset, n);
 	else
 		req_copy(r, &own, r->offset, n);
 }

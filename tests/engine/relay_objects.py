@@ -308,6 +308,46 @@ def test_a_pull_leaves_room():
         same(a.run(1, "print(1)")[1], b"1\n")
 
 
+def test_objects_on_gpus():
+    """A rank copies the ranges into memory that it shares with its relay. What it copies for an
+    object that is released, or when it dies, is sent to nobody, and others are read after it."""
+    cudart = os.path.join(wire.BUILD, "fake", "libcudart.so.13")
+    if not os.path.exists(cudart):
+        print(f"not tested: {cudart} is not built")
+        return
+    env = {"DDIP_CUDART": cudart, "FAKE_CUDA": "gpus=1", "DDIP_NCCL": "/nonexistent/libnccl.so"}
+    env["PYTHONPATH"] = os.path.join(wire.ROOT, "tests", "fake")
+    count, successor = 40, 1 << 16
+    array_of = f"import cupy, numpy; x = cupy.array(numpy.arange({count * COUNT // 4}, dtype='u4'))"
+    want = array.array("I", range(count * COUNT // 4)).tobytes()
+    with Relayed(env=env) as a:
+        for slot in (0, successor):
+            a.spawn(slot)
+            a.run(slot, array_of)
+            for _ in range(2):
+                r = a.call("Tget", slot, "x", "npy", "")
+                same((r.kind, r.size - len(r.head)), (Relayed.live_kind, len(want)))
+                for i, tag in enumerate(sorted(ask_reads(a, slot, r.handle, count))):
+                    m = a.wait(lambda m, t=tag: m.tag == t and m.name[0] == "R", what="a range")
+                    assert m.data == want[i * COUNT :][:COUNT], f"range {i}"
+                # the GPU is busy: copies wait
+                a.run(slot, "stream = cupy.cuda.Stream().use(); stream.hold()")
+                tags = ask_reads(a, slot, r.handle, count)
+                a.send("Nfree", slot, r.handle)
+                m = a.wait(lambda m, t=max(tags): m.tag == t, what="an answer")
+                refused(m, "EINTR", "no longer wanted")
+                same([m for m in a.seen if m.tag in tags and m.name != "Rerror"], [])
+                a.run(slot, "cupy.release()")
+            handle = a.call("Tget", slot, "x", "npy", "").handle
+            a.run(slot, "stream.hold()")
+            tags = ask_reads(a, slot, handle, count)
+            a.send("Nsignal", slot, signal.SIGKILL, 1)
+            refused(
+                a.wait(lambda m, t=max(tags): m.tag == t, what="an answer"), "EHOSTDOWN", "gone"
+            )
+            a.wait("Nexit")
+
+
 class Three(Relayed):
     """Three ranks, which are asked as one."""
 

@@ -1,7 +1,7 @@
 /* Sources give the right bytes of heads, files and processes; nothing is read from another file
  * that has been given the same descriptor, nor from another process that has been given the same
  * pid. */
-#include "copy.h"
+#include "source.h"
 #include "check.h"
 #include <errno.h>
 #include <signal.h>
@@ -21,11 +21,11 @@ test_file(void)
 	char p[32] = {0};
 
 	CHECK(write(fd, "body", 4) == 4);
-	CHECK(copy_read(&s, 0, p, sizeof(p)) == 9);
+	CHECK(source_copy(&s, 0, p, sizeof(p)) == 9);
 	CHECK_STR(p, "head,body");
-	CHECK(copy_read(&s, 3, p, 4) == 4 && memcmp(p, "d,bo", 4) == 0);
-	CHECK(copy_read(&s, 7, p, sizeof(p)) == 2 && memcmp(p, "dy", 2) == 0);
-	CHECK(copy_read(&s, 9, p, sizeof(p)) == 0);
+	CHECK(source_copy(&s, 3, p, 4) == 4 && memcmp(p, "d,bo", 4) == 0);
+	CHECK(source_copy(&s, 7, p, sizeof(p)) == 2 && memcmp(p, "dy", 2) == 0);
+	CHECK(source_copy(&s, 9, p, sizeof(p)) == 0);
 	close(fd);
 }
 
@@ -42,15 +42,15 @@ test_process(void)
 		_exit(0);
 	}
 	s.pidfd = (int)syscall(SYS_pidfd_open, child, 0);
-	CHECK(copy_read(&s, 0, p, sizeof(p)) == sizeof(p));
+	CHECK(source_copy(&s, 0, p, sizeof(p)) == sizeof(p));
 	CHECK_STR(p, memory);
-	CHECK(copy_read(&s, 5, p, 5) == 5 && memcmp(p, "bytes", 5) == 0);
+	CHECK(source_copy(&s, 5, p, 5) == 5 && memcmp(p, "bytes", 5) == 0);
 	kill(child, SIGKILL);
 	CHECK(waitpid(child, NULL, 0) == child);
-	CHECK(copy_read(&s, 0, p, sizeof(p)) == -ESRCH);
+	CHECK(source_copy(&s, 0, p, sizeof(p)) == -ESRCH);
 	/* as if another process, here this one, had been given its pid */
 	s.pid = getpid();
-	CHECK(copy_read(&s, 0, p, sizeof(p)) == -ESRCH);
+	CHECK(source_copy(&s, 0, p, sizeof(p)) == -ESRCH);
 	close(s.pidfd);
 }
 

@@ -57,27 +57,23 @@ agent_tag(struct agent *a, int slot, int type, reply_fn *fn, void *arg)
 	return (uint32_t)++tags;
 }
 
-int
-req_park(struct req *r, req_interrupt_fn *fn)
-{
-	r->on_interrupt = fn;
-	return PARKED;
-}
+static struct range *victim; /* what the next answer leads to the end of */
 
-void
-req_done(struct req *r, int result)
+static void
+done(struct range *x, const struct source *bytes, const struct err *e)
 {
+	if (victim) {
+		range_cancel(victim);
+		memset(victim, 0xff, sizeof(*victim)); /* it is its reader's again */
+		victim = NULL;
+	}
 	done_count++;
-	last_result = result;
-}
-
-void
-req_data(struct req *r, const void *p, size_t n)
-{
-	done_count++;
-	last_result = 0;
+	last_result = bytes ? 0 : -e->no;
+	if (!bytes)
+		return;
 	buf_clear(&last_data);
-	buf_add(&last_data, p, n);
+	buf_add(&last_data, bytes->head, (size_t)bytes->head_n);
+	bytes->sent(bytes->sent_arg);
 }
 
 /* Receives the requests that were sent. */
@@ -132,11 +128,15 @@ answer_all(void)
 		answer(0);
 }
 
-static struct remote *
-new_remote(void)
+static struct source
+new_remote(struct slice head)
 {
 	done_count = 0;
-	return remote_new(&agent, 1, HANDLE, SIZE);
+	return (struct source){.kind = SOURCE_PROVIDER,
+	    .head = head.p,
+	    .head_n = head.n,
+	    .fd = -1,
+	    .provider = remote_provider(&agent, 1, HANDLE, SIZE)};
 }
 
 /* How many bytes were requested since the n-th request. */
@@ -152,10 +152,10 @@ bytes_since(int n)
 }
 
 static void
-read_at(struct remote *o, struct req *r, uint64_t offset, size_t n)
+read_at(const struct source *s, struct range *x, uint64_t offset, size_t n)
 {
-	*r = (struct req){0};
-	remote_read(o, r, (struct slice){0}, offset, n);
+	*x = (struct range){.done = done};
+	source_read(s, x, offset, n);
 }
 
 static bool
@@ -168,19 +168,19 @@ got(uint64_t offset, size_t n)
 static void
 test_random(void)
 {
-	struct remote *o = new_remote();
-	struct req r;
+	struct source s = new_remote((struct slice){0});
+	struct range x;
 
 	for (int i = 0; i < 20; i++) {
 		uint64_t at = (uint64_t)(i * 7919 % 61) << 20;
 		int before = asked_count;
 
-		read_at(o, &r, at + 11, 4096);
+		read_at(&s, &x, at + 11, 4096);
 		CHECK(bytes_since(before) == 4096 && done_count == i);
 		answer_all();
 		CHECK(done_count == i + 1 && got(at + 11, 4096));
 	}
-	remote_free(o);
+	provider_free(s.provider);
 }
 
 /* A sequential reader finds the next bytes already there: nothing is requested twice, nor too far
@@ -188,14 +188,14 @@ test_random(void)
 static void
 test_in_order(void)
 {
-	struct remote *o = new_remote();
+	struct source s = new_remote((struct slice){0});
 	int begin = asked_count, at_once = 0;
-	struct req r;
+	struct range x;
 
 	for (uint64_t at = 0; at < SIZE; at += BLOCK) {
 		int before = done_count;
 
-		read_at(o, &r, at, BLOCK);
+		read_at(&s, &x, at, BLOCK);
 		take();
 		CHECK(bytes_since(begin) <= at + BLOCK + AHEAD_MOST);
 		at_once += done_count > before;
@@ -204,7 +204,7 @@ test_in_order(void)
 	}
 	CHECK(bytes_since(begin) == SIZE);
 	CHECK(at_once > SIZE / BLOCK - 4);
-	remote_free(o);
+	provider_free(s.provider);
 }
 
 /* Bytes that were read ahead long ago are requested again, and the reader gets less read ahead: a
@@ -212,19 +212,19 @@ test_in_order(void)
 static void
 test_slow_reader(void)
 {
-	struct remote *o = new_remote();
+	struct source s = new_remote((struct slice){0});
 	int begin = asked_count;
-	struct req r;
+	struct range x;
 
 	for (uint64_t at = 0; at < SIZE / 4; at += BLOCK) {
-		read_at(o, &r, at, BLOCK);
+		read_at(&s, &x, at, BLOCK);
 		answer_all();
 		CHECK(got(at, BLOCK));
 		object[at + BLOCK]++;
 		passed_ms += 2000;
 	}
 	CHECK(bytes_since(begin) <= 3 * (SIZE / 4));
-	remote_free(o);
+	provider_free(s.provider);
 }
 
 /* A link that becomes slower: bytes in flight are not requested again. */
@@ -232,14 +232,14 @@ static void
 test_narrower_link(void)
 {
 	enum { PIECE_MS = 25, BURST = 8 };
-	struct remote *o = new_remote();
+	struct source s = new_remote((struct slice){0});
 	int begin = asked_count;
-	struct req r;
+	struct range x;
 
 	for (uint64_t at = 0; at < SIZE; at += BLOCK) {
 		int before = done_count;
 
-		read_at(o, &r, at, BLOCK);
+		read_at(&s, &x, at, BLOCK);
 		for (take(); done_count == before; take()) {
 			passed_ms += at < SIZE / 4 ? 0 : PIECE_MS;
 			answer(0);
@@ -250,7 +250,7 @@ test_narrower_link(void)
 			answer(0);
 	}
 	CHECK(bytes_since(begin) == SIZE);
-	remote_free(o);
+	provider_free(s.provider);
 }
 
 /* Several reads at once, in any order, are all answered, and each byte is requested once. */
@@ -258,81 +258,97 @@ static void
 test_at_once(void)
 {
 	static const int order[] = {1, 0, 3, 2, 2};
-	struct remote *o = new_remote();
-	struct req r[5];
+	struct source s = new_remote((struct slice){0});
+	struct range x[5];
 	int begin = asked_count;
 
 	for (int i = 0; i < 5; i++)
-		read_at(o, &r[i], (uint64_t)order[i] * BLOCK, BLOCK);
+		read_at(&s, &x[i], (uint64_t)order[i] * BLOCK, BLOCK);
 	answer_all();
 	CHECK(done_count == 5);
 	CHECK(bytes_since(begin) <= 8 * BLOCK);
-	remote_free(o);
+	provider_free(s.provider);
+}
+
+/* A reader that has its bytes may end others that have just as much. */
+static void
+test_end_of_others(void)
+{
+	struct source s = new_remote((struct slice){0});
+	struct range x[3];
+
+	for (int i = 0; i < 3; i++)
+		read_at(&s, &x[i], 0, 4096);
+	victim = &x[1];
+	answer_all();
+	CHECK(!victim && done_count == 2 && got(0, 4096));
+	provider_free(s.provider);
+	CHECK(done_count == 2);
 }
 
 /* The head precedes the object's bytes. */
 static void
 test_head(void)
 {
-	struct remote *o = new_remote();
-	struct req r = {0};
+	struct source s = new_remote((struct slice){"head", 4});
+	struct range x;
 
-	remote_read(o, &r, (struct slice){"head", 4}, 2, 6);
+	read_at(&s, &x, 2, 6);
 	answer_all();
 	CHECK(last_data.n == 6 && !memcmp(last_data.p, "ad", 2));
 	CHECK(!memcmp(last_data.p + 2, object, 4));
-	r = (struct req){0};
-	remote_read(o, &r, (struct slice){"head", 4}, 0, 4);
+	read_at(&s, &x, 0, 4);
 	CHECK(done_count == 2 && last_data.n == 4 && !memcmp(last_data.p, "head", 4));
-	remote_free(o);
+	provider_free(s.provider);
 }
 
 /* A failure affects only the ranges that it is for; a repeated read is requested again. */
 static void
 test_failures(void)
 {
-	struct remote *o = new_remote();
-	struct req r, other;
+	struct source s = new_remote((struct slice){0});
+	struct range x, other;
 
-	read_at(o, &r, 0, 4096);
-	read_at(o, &other, SIZE / 2, 4096);
+	read_at(&s, &x, 0, 4096);
+	read_at(&s, &other, SIZE / 2, 4096);
 	take();
 	answer(EBADMSG);
 	CHECK(done_count == 1 && last_result == -EBADMSG);
 	answer_all();
 	CHECK(done_count == 2 && got(SIZE / 2, 4096));
-	read_at(o, &r, 0, 4096);
+	read_at(&s, &x, 0, 4096);
 	answer_all();
 	CHECK(done_count == 3 && got(0, 4096));
 	rank_lives = false;
-	read_at(o, &r, 0, 4096);
+	read_at(&s, &x, 0, 4096);
 	CHECK(done_count == 4 && last_result == -EHOSTDOWN);
 	rank_lives = true;
-	remote_free(o);
+	provider_free(s.provider);
 }
 
-/* Replies that are no longer wanted are dropped. */
+/* Replies that are no longer wanted are dropped: those to a read that is cancelled, and those that
+ * come when the object is freed. */
 static void
 test_leaving(void)
 {
-	struct remote *o = new_remote();
-	struct req r;
+	struct source s = new_remote((struct slice){0});
+	struct range x;
 
-	read_at(o, &r, 0, BLOCK);
+	read_at(&s, &x, 0, BLOCK);
 	take();
 	answer(0);
-	r.on_interrupt(&r, DETACH);
-	CHECK(done_count == 1 && last_result == -EINTR);
+	range_cancel(&x);
+	memset(&x, 0xff, sizeof(x)); /* it is its reader's again */
 	answer_all();
-	read_at(o, &r, BLOCK, BLOCK);
+	read_at(&s, &x, BLOCK, BLOCK);
 	answer_all();
-	CHECK(done_count == 2 && got(BLOCK, BLOCK));
-	read_at(o, &r, 2 * BLOCK, BLOCK);
+	CHECK(done_count == 1 && got(BLOCK, BLOCK));
+	read_at(&s, &x, SIZE / 2, BLOCK);
 	take();
-	remote_free(o);
-	CHECK(done_count == 3);
+	provider_free(s.provider);
+	CHECK(done_count == 2 && last_result == -ECANCELED);
 	answer_all();
-	CHECK(done_count == 3);
+	CHECK(done_count == 2);
 }
 
 int
@@ -352,6 +368,7 @@ main(void)
 	test_slow_reader();
 	test_narrower_link();
 	test_at_once();
+	test_end_of_others();
 	test_head();
 	test_failures();
 	test_leaving();

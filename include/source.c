@@ -1,12 +1,13 @@
-/* Two threads that read sources into their own buffers and reply. They know nothing else. */
-#include "copy.h"
+/*
+ * Copies bytes of files and processes, at once or on threads that read into buffers of their own,
+ * and passes reads of others on to their providers.
+ */
+#include "source.h"
 #include "thread.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/queue.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -30,7 +31,7 @@ static STAILQ_HEAD(, subtask) jobs = STAILQ_HEAD_INITIALIZER(jobs);
 static bool stopping;
 
 static ssize_t
-read_fd(int fd, uint64_t offset, char *p, size_t n)
+copy_fd(int fd, uint64_t offset, char *p, size_t n)
 {
 	size_t done = 0;
 
@@ -51,7 +52,7 @@ read_fd(int fd, uint64_t offset, char *p, size_t n)
 }
 
 static ssize_t
-read_process(const struct source *s, uint64_t offset, char *p, size_t n)
+copy_process(const struct source *s, uint64_t offset, char *p, size_t n)
 {
 	struct iovec here = {p, n};
 	struct iovec there = {(void *)(uintptr_t)(s->addr + offset), n};
@@ -66,30 +67,48 @@ read_process(const struct source *s, uint64_t offset, char *p, size_t n)
 	return k;
 }
 
-ssize_t
-copy_read(const struct source *s, uint64_t offset, char *p, size_t n)
+/* What these n bytes have of the head. */
+static struct slice
+part_of_head(const struct source *s, uint64_t offset, size_t n)
 {
-	size_t head = 0;
-	ssize_t k = 0;
-
-	if (offset < s->head_n) {
-		head = (size_t)MIN(s->head_n - offset, (uint64_t)n);
-		memcpy(p, s->head + offset, head);
-	}
-	if (head == n)
-		return (ssize_t)n;
-	offset = offset + head - s->head_n;
-	if (s->kind == SOURCE_FD)
-		k = read_fd(s->fd, offset, p + head, n - head);
-	else if (s->kind == SOURCE_PROCESS)
-		k = read_process(s, offset, p + head, n - head);
-	return k < 0 ? k : k + (ssize_t)head;
+	if (offset >= s->head_n)
+		return (struct slice){"", 0};
+	return (struct slice){s->head + offset, (size_t)MIN(s->head_n - offset, (uint64_t)n)};
 }
 
-static void
-run(struct subtask *j, char *p)
+ssize_t
+source_copy(const struct source *s, uint64_t offset, char *p, size_t n)
 {
-	j->fn(j->arg, p, copy_read(&j->source, j->offset, p, j->n));
+	struct slice head = part_of_head(s, offset, n);
+	ssize_t k = 0;
+
+	memcpy(p, head.p, head.n);
+	if (head.n == n)
+		return (ssize_t)n;
+	offset = offset + head.n - s->head_n;
+	if (s->kind == SOURCE_FD)
+		k = copy_fd(s->fd, offset, p + head.n, n - head.n);
+	else if (s->kind == SOURCE_PROCESS)
+		k = copy_process(s, offset, p + head.n, n - head.n);
+	return k < 0 ? k : k + (ssize_t)head.n;
+}
+
+/* ---- copy threads ---- */
+
+static bool
+is_in_memory(const struct subtask *j)
+{
+	return j->offset + j->n <= j->source.head_n;
+}
+
+/* p has room for what is not in memory. */
+static void
+run(const struct subtask *j, char *p)
+{
+	if (is_in_memory(j))
+		j->fn(j->arg, j->source.head + j->offset, (ssize_t)j->n);
+	else
+		j->fn(j->arg, p, source_copy(&j->source, j->offset, p, j->n));
 	if (j->source.sent)
 		j->source.sent(j->source.sent_arg);
 }
@@ -111,7 +130,7 @@ thread(void *arg)
 		pthread_mutex_unlock(&lock);
 		if (!j)
 			break;
-		if (j->n > capacity) {
+		if (j->n > capacity && !is_in_memory(j)) {
 			free(p);
 			p = xmalloc(j->n);
 			capacity = j->n;
@@ -180,4 +199,45 @@ copy_later(const struct source *s, uint64_t offset, size_t n,
 	STAILQ_INSERT_TAIL(&jobs, j, link);
 	pthread_cond_signal(&work);
 	pthread_mutex_unlock(&lock);
+}
+
+/* ---- providers ---- */
+
+void
+source_read(const struct source *s, struct range *x, uint64_t offset, size_t n)
+{
+	x->of = s->provider;
+	x->head = part_of_head(s, offset, n);
+	x->offset = offset + x->head.n - MIN(offset + x->head.n, s->head_n);
+	x->n = n - x->head.n;
+	x->of->ops->read(x);
+}
+
+void
+range_cancel(struct range *x)
+{
+	TAILQ_REMOVE(&x->of->ranges, x, link);
+	x->of->ops->cancel(x);
+}
+
+void
+range_answer(struct range *x, const struct source *bytes, const struct err *e)
+{
+	TAILQ_REMOVE(&x->of->ranges, x, link);
+	x->done(x, bytes, e);
+}
+
+void
+provider_free(struct provider *p)
+{
+	static const struct err cancelled = {.no = ECANCELED};
+	struct range *x;
+
+	if (!p)
+		return;
+	while ((x = TAILQ_FIRST(&p->ranges))) {
+		range_cancel(x);
+		x->done(x, NULL, &cancelled);
+	}
+	p->ops->free(p);
 }

@@ -1,0 +1,81 @@
+/*
+ * Where bytes are, and reads of ranges of them. Those of files and processes can be copied at once;
+ * for others a provider is asked, and answers later.
+ */
+#ifndef SOURCE_H
+#define SOURCE_H
+#include "err.h"
+#include <sys/queue.h>
+#include <sys/types.h>
+
+/* Bulk data needs no copy in the reader's own memory. */
+enum source_kind { SOURCE_MEMORY, SOURCE_FD, SOURCE_PROCESS, SOURCE_PROVIDER };
+
+struct source {
+	enum source_kind kind; /* of the data after the head; SOURCE_MEMORY: there is none */
+	const char *head;
+	uint64_t head_n;
+	int fd; /* SOURCE_FD: read from offset 0 */
+	/* SOURCE_PROCESS: process_vm_readv from addr on. The pidfd was opened while the process was
+	 * alive: it shows whether the pid still belongs to that process. */
+	pid_t pid;
+	int pidfd;
+	uint64_t addr;
+	struct provider *provider; /* SOURCE_PROVIDER: only source_read() reads it */
+	/* Called on any thread when the bytes are no longer needed. NULL: no callback. */
+	void (*sent)(void *arg);
+	void *sent_arg;
+};
+
+struct range;
+/* Called once, on the loop, and the range is free: with bytes that source_copy() can read until
+ * their sent() is called, or with NULL and an error. */
+typedef void range_fn(struct range *x, const struct source *bytes, const struct err *e);
+
+/* A pending read from a provider, in the memory of its reader. */
+struct range {
+	range_fn *done; /* done and arg are set by the reader */
+	void *arg;
+	struct provider *of;
+	struct slice head; /* what is requested of the head: it comes first */
+	uint64_t offset;   /* what follows: n bytes from this offset after the head */
+	size_t n;
+	TAILQ_ENTRY(range) link;       /* in the provider's list */
+	TAILQ_ENTRY(range) queue_link; /* for the provider's use */
+};
+
+struct provider {
+	const struct provider_ops *ops;
+	TAILQ_HEAD(ranges, range) ranges; /* in the order of the reads */
+};
+
+struct provider_ops {
+	/* Adds x to the list of ranges. It is answered with range_answer(), perhaps before read()
+	 * returns, and with less than n bytes if so many are too many. */
+	void (*read)(struct range *x);
+	void (*cancel)(struct range *x); /* x is in the list no more, and must not be used */
+	void (*free)(struct provider *p);
+};
+
+/* Copies n bytes of the source at offset to p. Returns the number copied, or -errno. May be called
+ * on any thread. */
+ssize_t source_copy(const struct source *s, uint64_t offset, char *p, size_t n);
+/* Starts the copy threads, at least one. Returns -errno with *e set if there can be none. */
+int copy_start(struct err *e);
+void copy_stop(void); /* call after the last job */
+/* Calls fn(arg, bytes, n or -errno) on a copy thread, then the source's sent(); at once if no
+ * descriptor is left. The source's fd may be closed after the call. */
+void copy_later(const struct source *s, uint64_t offset, size_t n,
+    void (*fn)(void *arg, const char *p, ssize_t n), void *arg);
+
+/* Reads up to n bytes from a provider, from this offset of the source on; the head is included.
+ * Does not block. */
+void source_read(const struct source *s, struct range *x, uint64_t offset, size_t n);
+/* x->done() is not called any more. */
+void range_cancel(struct range *x);
+/* For providers: ends a read. bytes: those requested of the head, and those after it. */
+void range_answer(struct range *x, const struct source *bytes, const struct err *e);
+/* Pending reads end with ECANCELED. NULL-safe. */
+void provider_free(struct provider *p);
+
+#endif
