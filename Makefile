@@ -202,7 +202,7 @@ UNIT_link := $(addprefix engine/relay/,link.c channel.c) tests/unit/fake_streams
 UNIT_follow := engine/relay/follow.c
 UNIT_peer := engine/rank/peer.c
 UNIT_link_move := $(UNIT_link)
-UNIT_proof := $(addprefix engine/relay/,proof.c sha256.c)
+UNIT_direct := $(addprefix engine/relay/,offer.c reach.c packet.c)
 UNIT_remote := fs/object/remote.c
 UNIT_source := fs/base/req.c
 # The daemon but for its front ends; tests/unit/fake_agent.c stands in for the rest.

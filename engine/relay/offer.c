@@ -1,18 +1,25 @@
 /* Listens for the far relay. */
 #include "relay/offer.h"
 #include "relay/packet.h"
-#include "relay/proof.h"
 #include <errno.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/random.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 enum {
 	OFFER_MS = 10000, /* for the far side to connect */
-	CALLERS = 8	  /* callers in the exchange of proofs at once: the last ones */
+	CALLERS = 8	  /* that have not said their token yet: the last ones */
+};
+
+struct caller {
+	int fd;
+	struct watch *watch; /* NULL: there is no caller */
+	unsigned char said[OFFER_TOKEN];
+	size_t n;
 };
 
 static struct {
@@ -22,10 +29,20 @@ static struct {
 	int listener;
 	struct watch *watch;
 	struct timer *patience;
-	unsigned char secret[PROOF_SECRET];
-	struct proof *callers[CALLERS]; /* NULL: free */
-	size_t next;			/* index for the next one */
+	struct offer_tokens tokens;
+	struct caller callers[CALLERS];
+	size_t next; /* index for the next one */
 } offer;
+
+static void
+hang_up(struct caller *c)
+{
+	if (!c->watch)
+		return;
+	loop_fd_del(c->watch);
+	c->watch = NULL;
+	close(c->fd);
+}
 
 void
 offer_end(void)
@@ -35,13 +52,11 @@ offer_end(void)
 	offer.fn = NULL;
 	loop_fd_del(offer.watch);
 	loop_timer_del(offer.patience);
-	for (size_t i = 0; i < CALLERS; i++) {
-		proof_end(offer.callers[i]);
-		offer.callers[i] = NULL;
-	}
+	for (size_t i = 0; i < CALLERS; i++)
+		hang_up(&offer.callers[i]);
 	if (offer.listener >= 0)
 		close(offer.listener);
-	explicit_bzero(offer.secret, sizeof(offer.secret));
+	explicit_bzero(&offer.tokens, sizeof(offer.tokens));
 }
 
 static void
@@ -76,18 +91,29 @@ on_patience(void *arg)
 
 /* ---- callers ---- */
 
+/* A stranger, or the far side with a connection that has ended: it may still connect. */
 static void
-on_proof(void *arg, struct proof *p, int fd, const struct err *why)
+refuse(struct caller *c, const char *why)
 {
-	struct err e = {0};
+	note("a direct connection: %s", why);
+	hang_up(c);
+}
 
-	for (size_t i = 0; i < CALLERS; i++)
-		if (offer.callers[i] == p)
-			offer.callers[i] = NULL;
-	if (fd < 0) { /* a stranger: the far side may still connect */
-		note("a direct connection: %s", why->text);
+/* It is the far side. */
+static void
+move_to(struct caller *c)
+{
+	const unsigned char *token = offer.tokens.near;
+	struct err e = {0};
+	int fd;
+
+	if (send(c->fd, token, OFFER_TOKEN, MSG_NOSIGNAL | MSG_DONTWAIT) != OFFER_TOKEN) {
+		refuse(c, "it ended at once");
 		return;
 	}
+	fd = c->fd;
+	loop_fd_del(c->watch); /* fd belongs to the link from here on */
+	c->watch = NULL;
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
 	if (!link_move(offer.link, fd))
 		fail(&e, ENOTCONN,
@@ -96,19 +122,39 @@ on_proof(void *arg, struct proof *p, int fd, const struct err *why)
 }
 
 static void
+on_word(void *arg, uint32_t events)
+{
+	struct caller *c = arg;
+	ssize_t n = recv(c->fd, c->said + c->n, sizeof(c->said) - c->n, MSG_DONTWAIT);
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n <= 0) {
+		refuse(c, n < 0 ? strerror(errno) : "the other side has closed it");
+		return;
+	}
+	c->n += (size_t)n;
+	if (c->n < sizeof(c->said))
+		return;
+	if (packet_is_secret(c->said, offer.tokens.far, sizeof(c->said)))
+		move_to(c);
+	else
+		refuse(c, "the other side does not know the token");
+}
+
+static void
 on_caller(void *arg, uint32_t events)
 {
 	/* cppcheck-suppress nullPointer ; nobody's name is wanted */
 	int fd = accept4(offer.listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-	size_t i = offer.next;
-	struct err e = {0};
+	struct caller *c = &offer.callers[offer.next];
 
 	if (fd < 0)
 		return;
-	offer.next = (i + 1) % CALLERS;
-	proof_end(offer.callers[i]);
-	offer.callers[i] =
-	    proof_start(offer.loop, fd, PROOF_LISTENER, offer.secret, on_proof, NULL, &e);
+	offer.next = (offer.next + 1) % CALLERS;
+	hang_up(c);
+	*c = (struct caller){.fd = fd};
+	c->watch = loop_fd(offer.loop, fd, EPOLLIN, on_word, c);
 }
 
 /* ---- the offer ---- */
@@ -151,7 +197,7 @@ say_offer(uint16_t port, const char *variable)
 	struct buf head = {0};
 
 	wire_put_number(&head, '2', port);
-	buf_add(&head, offer.secret, sizeof(offer.secret));
+	buf_add(&head, &offer.tokens, sizeof(offer.tokens));
 	link_send(
 	    offer.link, PACKET_OFFER, false, (struct slice){head.p, head.n}, slice_text(variable));
 	explicit_bzero(head.p, head.n);
@@ -171,7 +217,10 @@ offer_make(struct loop *loop, struct link *l, const char *variable, offer_fn *fn
 	offer.watch = NULL;
 	offer.patience = NULL;
 	offer.listener = open_listener(&port, &e);
-	if (offer.listener < 0 || proof_random(offer.secret, sizeof(offer.secret), &e) < 0) {
+	if (offer.listener >= 0 &&
+	    getrandom(&offer.tokens, sizeof(offer.tokens), 0) != sizeof(offer.tokens))
+		fail_errno(&e, "getrandom");
+	if (e.no) {
 		end_with(&e);
 		return;
 	}

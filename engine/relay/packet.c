@@ -114,6 +114,17 @@ packet_spools(const struct msg *m, const char *base, char **dir, char **name)
 }
 
 bool
+packet_is_secret(const void *said, const void *secret, size_t n)
+{
+	const unsigned char *a = said, *b = secret;
+	unsigned char differs = 0;
+
+	for (size_t i = 0; i < n; i++)
+		differs |= (unsigned char)(a[i] ^ b[i]);
+	return !differs;
+}
+
+bool
 packet_spares_term(const struct msg *m)
 {
 	struct slice env;

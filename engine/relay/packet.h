@@ -25,8 +25,8 @@ enum {
 	PACKET_LOG,    /* lines for the daemon's log */
 	PACKET_END,    /* the daemon is gone: send PACKET_GONE and exit */
 	PACKET_GONE,   /* status[4]: the agent has exited, by wait(2) */
-	PACKET_OFFER,  /* port[2] secret[32] and the name of a variable on the far side that holds
-			  the address of this side: connect (proof.h) */
+	PACKET_OFFER,  /* port[2] tokens[32] and the name of a variable on the far side that holds
+			  the address of this side: connect (offer.h) */
 	PACKET_REFUSAL /* text: why that is impossible */
 };
 
@@ -55,6 +55,8 @@ void packet_send_frame(struct link *l, const struct msg *m);
 void packet_send_with(struct link *l, uint32_t id, const struct msg *m);
 /* Sends an Rerror in reply to the request with this tag. */
 void packet_send_error(struct link *l, unsigned slot, uint64_t tag, const struct err *e);
+/* Compares n bytes in constant time. */
+bool packet_is_secret(const void *said, const void *secret, size_t n);
 /* Is this the Tzygote of a group whose on_preempt signal is SIGTERM? */
 bool packet_spares_term(const struct msg *m);
 /* Is this the Tspawn of a rank? Then sets where its spools are, below this base: strings that the

@@ -1,7 +1,7 @@
 /* Connects to the near relay. */
 #include "relay/reach.h"
 #include "relay/packet.h"
-#include "relay/proof.h"
+#include "relay/offer.h"
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -9,14 +9,43 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+enum { REACH_MS = 5000 }; /* for all of it */
+
 static struct {
+	struct loop *loop;
 	struct link *link;
-	struct proof *proof; /* NULL: no attempt is in progress */
-	char *where;	     /* its destination, for messages */
+	struct watch *watch; /* NULL: no attempt is in progress */
+	struct timer *patience;
+	int fd;
+	bool connected;
+	struct offer_tokens tokens;
+	unsigned char said[OFFER_TOKEN]; /* by the other side */
+	size_t n;
+	char *where; /* its destination, for messages */
 } reach;
+
+/* Ends the attempt. Returns its socket. */
+static int
+take_socket(void)
+{
+	loop_fd_del(reach.watch);
+	loop_timer_del(reach.patience);
+	reach.watch = NULL;
+	reach.patience = NULL;
+	explicit_bzero(&reach.tokens, sizeof(reach.tokens));
+	return reach.fd;
+}
+
+static void
+stop(void)
+{
+	if (reach.watch)
+		close(take_socket());
+}
 
 static void
 refuse(const struct err *why)
@@ -24,19 +53,68 @@ refuse(const struct err *why)
 	link_send(reach.link, PACKET_REFUSAL, false, slice_text(why->text), (struct slice){0});
 }
 
+/* Reports why there is no connection. */
 static void
-on_proof(void *arg, struct proof *p, int fd, const struct err *why)
+give_up(const char *why)
 {
 	struct err e;
 
-	reach.proof = NULL;
-	if (fd < 0) {
-		fail(&e, why->no, "%s: %.900s", reach.where, why->text);
-		refuse(&e);
+	fail(&e, ECONNREFUSED, "%s: %s", reach.where, why);
+	stop();
+	refuse(&e);
+}
+
+static void
+on_patience(void *arg)
+{
+	char why[64];
+
+	reach.patience = NULL;
+	snprintf(why, sizeof(why), "%s for %d s",
+	    reach.connected ? "the other side said nothing" : "nobody answered", REACH_MS / 1000);
+	give_up(why);
+}
+
+static void
+on_word(void *arg, uint32_t events)
+{
+	ssize_t n = recv(reach.fd, reach.said + reach.n, OFFER_TOKEN - reach.n, MSG_DONTWAIT);
+	int fd;
+
+	if (n < 0 && (errno == EAGAIN || errno == EINTR))
+		return;
+	if (n <= 0) {
+		give_up(n < 0 ? strerror(errno) : "the other side has closed it");
 		return;
 	}
+	reach.n += (size_t)n;
+	if (reach.n < OFFER_TOKEN)
+		return;
+	if (!packet_is_secret(reach.said, reach.tokens.near, OFFER_TOKEN)) {
+		give_up("the other side does not know the token");
+		return;
+	}
+	fd = take_socket();
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
 	link_move(reach.link, fd);
+}
+
+static void
+on_connected(void *arg, uint32_t events)
+{
+	int no = 0;
+	socklen_t n = sizeof(no);
+
+	getsockopt(reach.fd, SOL_SOCKET, SO_ERROR, &no, &n);
+	if (!no && send(reach.fd, reach.tokens.far, OFFER_TOKEN, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
+		no = errno;
+	if (no) {
+		give_up(strerror(no));
+		return;
+	}
+	reach.connected = true;
+	loop_fd_del(reach.watch);
+	reach.watch = loop_fd(reach.loop, reach.fd, EPOLLIN, on_word, NULL);
 }
 
 /* Returns a socket that is connecting, or -errno. Only numeric addresses: a lookup would block. */
@@ -66,33 +144,33 @@ begin_connect(const char *address, uint16_t port, struct err *e)
 
 /* Splits an offer into its parts; the caller frees *variable. Returns false if it is malformed. */
 static bool
-parse(struct slice offer, uint16_t *port, unsigned char secret[PROOF_SECRET], char **variable)
+parse(struct slice offer, uint16_t *port, char **variable)
 {
 	uint64_t v;
 
-	if (!wire_get('2', &offer.p, &offer.n, &v, NULL) || offer.n < PROOF_SECRET)
+	if (!wire_get('2', &offer.p, &offer.n, &v, NULL) || offer.n < sizeof(reach.tokens))
 		return false;
 	*port = (uint16_t)v;
-	memcpy(secret, offer.p, PROOF_SECRET);
-	*variable = xstrndup(offer.p + PROOF_SECRET, offer.n - PROOF_SECRET);
+	memcpy(&reach.tokens, offer.p, sizeof(reach.tokens));
+	*variable = xstrndup(offer.p + sizeof(reach.tokens), offer.n - sizeof(reach.tokens));
 	return true;
 }
 
 void
 reach_offered(struct loop *loop, struct link *l, struct slice offer)
 {
-	unsigned char secret[PROOF_SECRET];
 	struct err e = {0};
 	char *variable;
 	const char *address;
 	uint16_t port;
-	int fd = -1;
 
-	if (!parse(offer, &port, secret, &variable))
+	stop();
+	if (!parse(offer, &port, &variable))
 		return;
-	proof_end(reach.proof);
-	reach.proof = NULL;
+	reach.loop = loop;
 	reach.link = l;
+	reach.connected = false;
+	reach.n = 0;
 	address = getenv(variable);
 	free(reach.where);
 	reach.where = xasprintf("%s port %u", address ? address : "-", port);
@@ -100,11 +178,12 @@ reach_offered(struct loop *loop, struct link *l, struct slice offer)
 		fail(&e, EINVAL, "%.100s, which has the address to connect to, is not set there",
 		    variable);
 	else
-		fd = begin_connect(address, port, &e);
-	if (fd >= 0)
-		reach.proof = proof_start(loop, fd, PROOF_CALLER, secret, on_proof, NULL, &e);
-	if (e.no)
-		refuse(&e);
-	explicit_bzero(secret, sizeof(secret));
+		reach.fd = begin_connect(address, port, &e);
 	free(variable);
+	if (e.no) {
+		refuse(&e);
+		return;
+	}
+	reach.watch = loop_fd(loop, reach.fd, EPOLLOUT, on_connected, NULL);
+	reach.patience = loop_timer(loop, REACH_MS, on_patience, NULL);
 }

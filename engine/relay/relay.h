@@ -8,7 +8,7 @@
  * standard input and output, and after a break over those of its successor, which session.c
  * connects to the relay that is still running on the far side. If the command has little bandwidth,
  * all packets go over a separate connection between the relays, which they negotiate over the
- * command's (offer.c, reach.c, proof.c). packet.h lists the packets. Descriptors are sent as bytes
+ * command's (offer.c, reach.c). packet.h lists the packets. Descriptors are sent as bytes
  * (outbox, inbox); objects in memory are read on the far side (fetch), or ranges of them (reads,
  * parts); those that span several ranks are combined there (combine); rank output is kept on the
  * disk there until it has arrived here (follow, arrival).

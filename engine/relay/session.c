@@ -222,17 +222,6 @@ receive(int fd, char secret[SECRET_SIZE], int streams[2])
 	return false;
 }
 
-/* Compares in constant time. */
-static bool
-is_secret(const struct session *s, const char said[SECRET_SIZE])
-{
-	unsigned char differs = 0;
-
-	for (size_t i = 0; i < SECRET_SIZE; i++)
-		differs |= (unsigned char)(s->secret[i] ^ said[i]);
-	return !differs;
-}
-
 /* It has sent something, or has ended. */
 static void
 on_word(void *arg, uint32_t events)
@@ -246,7 +235,7 @@ on_word(void *arg, uint32_t events)
 	free(c);
 	if (!receive(fd, said, streams)) {
 		close(fd);
-	} else if (!is_secret(s, said)) {
+	} else if (!packet_is_secret(said, s->secret, SECRET_SIZE)) {
 		note("a connection did not know the session's secret");
 		close(streams[0]);
 		close(streams[1]);

@@ -2,16 +2,15 @@
 """Stands in for a launcher and the far relay behind it. usage: fake_far.py WORD… COMMAND
 
 Each word says how to react to the offer of a direct connection, in this order:
-  lies     connects and sends a wrong proof: the near relay must hang up
+  lies     connects and says a wrong token: the near relay must hang up
   silence  connects and sends nothing; stays connected
-  proof    connects and proves that it knows the secret; says hello there
+  token    connects and says the token; says hello there
   refusal  reports that it cannot connect; says hello over the command
   hello    says hello over the command, and does not connect
 Then it does only what keeps it alive for the near relay, until that ends.
 """
 
 import contextlib
-import hmac
 import os
 import socket
 import struct
@@ -21,7 +20,7 @@ from wire import AGENT, VERSION, pack
 
 RESUME, PING, PONG = 1, 3, 4  # engine/relay/link.c
 FRAME, OFFER, REFUSAL = 16, 28, 29  # engine/relay/packet.h
-NONCE = MAC = 32
+TOKEN = 16  # engine/relay/offer.h
 
 
 def read_exactly(read, n):
@@ -60,28 +59,27 @@ class FakeFar:
         # the near relay first sends Thello, with tag 1, and the offer
         offer = self.command.receive(OFFER)
         (self.port,) = struct.unpack_from("<H", offer)
-        self.secret, self.address = offer[2 : 2 + 32], os.environ[offer[34:].decode()]
+        self.says, self.hears = offer[2 : 2 + TOKEN], offer[2 + TOKEN : 2 + 2 * TOKEN]
+        self.address = os.environ[offer[2 + 2 * TOKEN :].decode()]
         self.kept = []
 
     def connect(self):
         s = socket.create_connection((self.address, self.port))
         self.kept.append(s)
-        return s, read_exactly(s.recv, NONCE)
+        return s
 
     def lies(self):
-        s, theirs = self.connect()
-        s.sendall(theirs + hmac.digest(b"not the secret", b"caller" + theirs + theirs, "sha256"))
+        s = self.connect()
+        s.sendall(os.urandom(TOKEN))
         assert s.recv(1) == b"", "it was believed"
 
     def silence(self):
         self.connect()
 
-    def proof(self):
-        s, theirs = self.connect()
-        ours = os.urandom(NONCE)
-        s.sendall(ours + hmac.digest(self.secret, b"caller" + theirs + ours, "sha256"))
-        want = hmac.digest(self.secret, b"listener" + theirs + ours, "sha256")
-        assert read_exactly(s.recv, MAC) == want, "the near relay proves nothing"
+    def token(self):
+        s = self.connect()
+        s.sendall(self.says)
+        assert read_exactly(s.recv, TOKEN) == self.hears, "the near relay does not know the token"
         self.say_hello(Packets(s.recv, s.sendall, taken=2))
 
     def refusal(self):

@@ -156,12 +156,12 @@ def end_fake(a):
 
 
 def test_strangers():
-    """Any number of others who connect first and prove nothing do not get the connection."""
-    with fake("lies", *["silence"] * 20, "proof") as a:
+    """Any number of others who connect first and know no token do not get the connection."""
+    with fake("lies", *["silence"] * 20, "token") as a:
         same(a.hello.name, "Rhello")
         same(a.told(), (1, ""))
         same((len(a.sockets(LISTENS)), len(a.sockets(CONNECTED))), (0, 1))
-        assert "the other side does not know the secret" in a.text(), a.text()
+        assert "the other side does not know the token" in a.text(), a.text()
         end_fake(a)
 
 
