@@ -311,8 +311,7 @@ FUZZ_PARTS = $(if $(findstring fuzzer,$(FUZZ_CC)),$(UNIT_$(1)) $(SHARED_SRC),$(p
 $(BUILD)/fuzz/%: tests/fuzz/%.c tests/fuzz/driver.c tests/fuzz/frames.h $$(call FUZZ_PARTS,$$*) Makefile
 	$(call say,FUZZ,$@)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(FUZZ_CC) $(CPPFLAGS) -Ifs -Iengine -std=gnu11 -O1 -g -fsanitize=address,undefined \
-		-fno-sanitize-recover=undefined -o $@ $< $(call FUZZ_PARTS,$*) $(LIBS)
+	$(Q)$(FUZZ_CC) $(CPPFLAGS) -Ifs -Iengine $(filter-out $(WARN),$(UNIT_FLAGS)) -o $@ $< $(call FUZZ_PARTS,$*) $(LIBS)
 
 # What tests/model/faults.py makes fail. Only files with such places, and the one that makes them fail, need be compiled.
 FAULTLESS = $(filter-out include/util.c $(BUILD)/%,$(shell grep -Lw fault $(FS_SRC) $(SHARED_SRC) $(ENGINE_SRC) $(FAKE_SRC)))
