@@ -16,6 +16,7 @@ generation = 0  # of the process group: grows with each rebuild
 cell = 0  # number of the last cell that was started
 entered = 0  # the same, but of one whose clocks count
 running = False  # a cell
+interrupts = 0  # how many were raised in cells
 cell_file = None  # the name of the running cell in tracebacks
 failed = 0  # number of the last cell that left a traceback, sys.last_traceback
 external = ""  # the ranks of this group that are other programs' processes, like "1,3"

@@ -84,6 +84,35 @@ until_true steps 3
 agrees 'after an interrupt' forward
 over
 
+# a model that calls itself, with others before and after that, is counted once
+cell 'class Again(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)
+    def forward(self, x, times=3):
+        x = self.first(x)
+        return self.last(self(x, times - 1) if times else x)
+again = Again()' || bad 'a cell'
+submit 'i = 0
+while True: time.sleep(0.001); i += 1; again(torch.ones(1))'
+until_true steps 3
+agrees 'a model that calls itself' forward
+over
+
+# another model is counted after an interrupt
+submit 'class Stuck(torch.nn.Module):
+    def forward(self, x):
+        print("stuck", flush=True)
+        time.sleep(1000)
+try: torch.nn.Sequential(torch.nn.Linear(1, 1), Stuck())(torch.ones(1))
+except KeyboardInterrupt: i = 1
+while True: time.sleep(0.001); i += 1; again(torch.ones(1))'
+for rank in 0 1; do until_true grep -q stuck "$G/cells/$n/rank$rank/stdout"; done
+echo interrupt >"$G/ctl"
+until_true steps 3
+agrees 'after an interrupt of another model' forward
+over
+
 # nothing is left of it
 echo 'clock auto' >"$G/ctl"
 cell 'hooks = len(torch.nn.modules.module._global_forward_pre_hooks)' || bad 'a cell'

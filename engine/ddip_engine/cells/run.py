@@ -54,6 +54,7 @@ def _on_sigint(signum, frame):
             return
         if _cell is not None:
             _cell.interrupted = True
+        state.interrupts += 1
         raise prompts.passing(error, frame, by_person=why == 0)
 
 

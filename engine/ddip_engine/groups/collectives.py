@@ -30,6 +30,7 @@ _raised = 0  # how many of the default group's collectives have raised in this c
 _is_lost = False  # one of them because a connection is gone
 _depth = 0  # of modules' forwards within each other, while these are counted
 _outermost = 0  # the id of the module of the first of them, or of the last that was
+_interrupts = 0  # that had been raised in cells when it was called
 _hooks = ()  # that count them
 
 
@@ -105,6 +106,7 @@ def count_modules():
     """If that is the clock which is set, counts the forwards of all models that are trained: of the
     outermost module that has parameters. That costs each call of a module some time."""
     global _hooks, _depth
+    _depth = 0  # no model runs between cells
     before, after = patches.MODULE_BEGINS.get(), patches.MODULE_ENDS.get()
     is_compiling = patches.IS_COMPILING.get()
     wanted = state.clock == state.FORWARD and api is not None and None not in (before, after)
@@ -118,15 +120,17 @@ def count_modules():
     tick, grad, main = _ddip.tick, sys.modules["torch"].is_grad_enabled, get_ident()
 
     def begins(module, _):
-        global _depth, _outermost
+        global _depth, _outermost, _interrupts
         if is_compiling() or get_ident() != main:
             return
-        if id(module) == _outermost:  # an interrupt may have ended it: torch calls no hook then
+        # an interrupt may have ended it: torch calls no hook then
+        doubt = id(module) == _outermost or state.interrupts != _interrupts
+        if _depth and doubt and not _is_within(_outermost):
             _depth = 0
         _depth += 1
         if _depth > 1:
             return
-        _outermost = id(module)
+        _outermost, _interrupts = id(module), state.interrupts
         if not module.training or not grad():
             return
         if any(p.requires_grad for p in module.parameters()) and tick(state.FORWARD):
@@ -141,6 +145,20 @@ def count_modules():
         before(patches.passed_over(begins)),
         after(patches.passed_over(ends), always_call=True),
     )
+
+
+def _is_within(which):
+    """True if a module that is about to run was called by the one with this id, or by what that
+    has called."""
+    kind = sys.modules["torch"].nn.Module
+    code, frame, calls = kind.__call__.__code__, sys._getframe(1), 0
+    while frame is not None:
+        if frame.f_code is code:
+            calls += 1  # the first is the call of that module itself
+            if calls > 1 and id(frame.f_locals.get("self")) == which:
+                return True
+        frame = frame.f_back
+    return False
 
 
 def _counted(row, function, name):
