@@ -231,6 +231,47 @@ proc_parent(pid_t pid)
 	return proc_status(pid, &s) == 0 ? s.parent : 0;
 }
 
+/* The children that a thread has begun. Returns 0, or -errno. */
+static int
+children_of(pid_t pid, const char *thread, proc_child_fn *fn, void *arg)
+{
+	char *path = xasprintf("/proc/%d/task/%s/children", (int)pid, thread), *end;
+	struct buf list = {0};
+	int r = read_file(path, &list);
+
+	for (char *at = list.p; r >= 0 && at && *at; at = end) {
+		pid_t child = (pid_t)strtol(at, &end, DECIMAL);
+
+		if (end == at)
+			break;
+		fn(child, arg);
+	}
+	buf_free(&list);
+	free(path);
+	return MIN(r, 0);
+}
+
+int
+proc_children(pid_t pid, proc_child_fn *fn, void *arg)
+{
+	char *path = xasprintf("/proc/%d/task", (int)pid);
+	DIR *tasks = opendir(path);
+	int result = tasks ? -ENOENT : -errno, missed = 0;
+
+	free(path);
+	for (struct dirent *d; tasks && (d = readdir(tasks));) {
+		int r = d->d_name[0] == '.' ? -ENOENT : children_of(pid, d->d_name, fn, arg);
+
+		if (r == 0)
+			result = 0;
+		else if (r != -ENOENT && r != -ESRCH) /* these: the thread has ended */
+			missed = r;
+	}
+	if (tasks)
+		closedir(tasks);
+	return missed ? missed : result;
+}
+
 void
 proc_mount_path(char *path)
 {

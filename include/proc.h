@@ -51,6 +51,12 @@ uint64_t proc_identity(pid_t pid);
 uint64_t proc_started(pid_t pid);
 /* The parent of a process; 0 if there is no such process. */
 pid_t proc_parent(pid_t pid);
+typedef void proc_child_fn(pid_t child, void *arg);
+
+/* Calls fn for each child of a process, those of all its threads. Returns 0 if these are all,
+ * -ENOENT if the process has ended, or this kernel has no lists of children, or -errno if one could
+ * not be read. */
+int proc_children(pid_t pid, proc_child_fn *fn, void *arg);
 /* What a process runs: the name of its program, and behind an interpreter that of its script. The
  * caller owns it; "" if there is no such process. */
 char *proc_program(pid_t pid);

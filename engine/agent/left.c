@@ -7,10 +7,8 @@
 #include "agent/agent.h"
 #include "lineage.h"
 #include "proc.h"
-#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -22,6 +20,7 @@ struct pass {
 	pid_t leader; /* of the engine's session; 0: the lineage alone counts */
 	uint64_t lineage;
 	unsigned found, alive; /* besides the engine; those that did not have the signal yet */
+	bool missed;	       /* some may not have been found */
 	const char *group;     /* where the name of what has not ended is told; NULL: nowhere */
 	const char *name;      /* of the engine */
 };
@@ -65,53 +64,36 @@ end_one(pid_t pid, void *arg)
 		tell(p, pid, no);
 }
 
+static bool end_below(pid_t parent, struct pass *p);
+
+static void
+end_child(pid_t child, void *arg)
+{
+	struct pass *p = arg;
+
+	if (!is_of(child, p))
+		return;
+	p->missed |= !end_below(child, p);
+	end_one(child, p);
+}
+
 /* Ends the processes below parent. Returns false if it may not have found all: this kernel has no
  * lists of children, or no descriptor is free. A process that exits in the meantime has no list
  * either, but its children are then ours. */
 static bool
 end_below(pid_t parent, struct pass *p)
 {
-	char path[300];
-	struct buf list = {0};
-	DIR *tasks;
-	bool listed = parent != getpid(), missed;
+	int r = proc_children(parent, end_child, p);
 
-	snprintf(path, sizeof(path), "/proc/%d/task", (int)parent);
-	tasks = opendir(path);
-	missed = !tasks && errno != ENOENT;
-	for (struct dirent *d; tasks && (d = readdir(tasks));) {
-		char *at, *end;
-		int r;
-
-		snprintf(path, sizeof(path), "/proc/%d/task/%s/children", (int)parent, d->d_name);
-		buf_clear(&list);
-		r = d->d_name[0] == '.' ? -ENOENT : read_file(path, &list);
-		missed |= r < 0 && r != -ENOENT && r != -ESRCH;
-		if (r < 0)
-			continue;
-		listed = true;
-		for (at = list.p; at && *at; at = end) {
-			pid_t child = (pid_t)strtol(at, &end, 10);
-
-			if (end == at)
-				break;
-			if (!is_of(child, p))
-				continue;
-			missed |= !end_below(child, p);
-			end_one(child, p);
-		}
-	}
-	if (tasks)
-		closedir(tasks);
-	buf_free(&list);
-	return listed && !missed;
+	return r == 0 || (r == -ENOENT && parent != getpid());
 }
 
 static void
 end_all(struct pass *p)
 {
 	p->found = p->alive = 0;
-	if (!end_below(getpid(), p))
+	p->missed = false;
+	if (!end_below(getpid(), p) || p->missed)
 		reap_each(end_one, p);
 }
 

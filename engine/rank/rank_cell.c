@@ -6,9 +6,7 @@
 #define _GNU_SOURCE
 #include "rank/rank.h"
 #include "proc.h"
-#include <dirent.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -221,28 +219,22 @@ ask_python(void)
 	return false;
 }
 
+static void
+note_late(pid_t child, void *arg)
+{
+	bool *late = arg;
+
+	*late |= proc_started(child) + ticks_of(YOUNG_MS) >= cell.sent;
+}
+
 /* Has one of our threads a child that was started since, or so soon before, the children were
  * signalled that it may have no SIGINT? */
 static bool
 has_late_child(void)
 {
-	DIR *tasks = opendir("/proc/self/task");
-	struct buf list = {0};
-	char path[300], *at, *end;
 	bool late = false;
-	pid_t child;
 
-	for (struct dirent *d; tasks && (d = readdir(tasks));) {
-		snprintf(path, sizeof(path), "/proc/self/task/%s/children", d->d_name);
-		buf_clear(&list);
-		if (d->d_name[0] == '.' || read_file(path, &list) < 0)
-			continue;
-		for (at = list.p; at && (child = (pid_t)strtol(at, &end, 10)) > 0; at = end)
-			late |= proc_started(child) + ticks_of(YOUNG_MS) >= cell.sent;
-	}
-	if (tasks)
-		closedir(tasks);
-	buf_free(&list);
+	proc_children(getpid(), note_late, &late);
 	return late;
 }
 

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdlib.h>
@@ -59,6 +60,47 @@ test_children(void)
 	CHECK(proc_has_ended(pid));
 }
 
+static void
+count_child(pid_t child, void *arg)
+{
+	int *found = arg;
+	siginfo_t si;
+
+	CHECK(waitid(P_PID, (id_t)child, &si, WEXITED | WNOWAIT) == 0);
+	++*found;
+}
+
+static void *
+fork_in_thread(void *arg)
+{
+	pid_t *pid = arg;
+
+	*pid = fork();
+	if (*pid == 0)
+		_exit(0);
+	return NULL;
+}
+
+/* The children of all threads, whether a thread still runs or has left them to another. */
+static void
+test_lists_of_children(void)
+{
+	pthread_t thread;
+	pid_t pids[2];
+	int found = 0;
+
+	CHECK(proc_children(getpid(), count_child, &found) == 0 && found == 0);
+	fork_in_thread(&pids[0]);
+	CHECK(pthread_create(&thread, NULL, fork_in_thread, &pids[1]) == 0);
+	CHECK(pthread_join(thread, NULL) == 0);
+	CHECK(proc_children(getpid(), count_child, &found) == 0 && found == 2);
+	found = 0;
+	CHECK(proc_children(pids[0], count_child, &found) == 0 && found == 0);
+	for (int i = 0; i < 2; i++)
+		CHECK(waitpid(pids[i], NULL, 0) == pids[i]);
+	CHECK(proc_children(pids[0], count_child, &found) == -ENOENT && found == 0);
+}
+
 /* A process that cannot be looked at has not ended. */
 static void
 test_no_descriptors(void)
@@ -70,6 +112,7 @@ test_no_descriptors(void)
 	none.rlim_cur = 0;
 	CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
 	CHECK(!proc_has_ended(getpid()));
+	CHECK(proc_children(getpid(), count_child, NULL) == -EMFILE);
 	CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
 	CHECK(!proc_has_ended(getpid()));
 }
@@ -237,6 +280,7 @@ main(void)
 	test_close_from();
 	test_ourselves();
 	test_children();
+	test_lists_of_children();
 	test_no_descriptors();
 	test_exit_signal();
 	test_writes();
