@@ -53,6 +53,7 @@ struct stall_sample {
 	stall_fn *fn; /* NULL: already called, or the sample is for the event */
 	void *arg;
 	struct timer *late;
+	uint32_t about;	  /* the cell that the next two are about; 0: any */
 	char *verdict;	  /* the first of what is certain; NULL: nothing */
 	char *straggler;  /* likewise, who is slow */
 	enum clock clock; /* by which all ranks are in step; CLOCKS: none */
@@ -216,6 +217,19 @@ print_one_verdict(const struct verdict *v, struct record *out)
 	record_end(out);
 }
 
+/* Does it say of a rank that runs this cell that it waits, or is stopped? places: by rank. */
+static bool
+concerns(const struct verdict *v, const struct rank_place *places, uint32_t cell)
+{
+	const int *ranks = v->waiting_n ? v->waiting : v->ranks;
+	int n = v->waiting_n ? v->waiting_n : v->n;
+
+	for (int i = 0; i < n; i++)
+		if (places[ranks[i]].cell == cell)
+			return true;
+	return false;
+}
+
 /* Appends what is certain about who waits for whom. */
 static void
 print_verdict(struct stall_sample *s, const struct rank_place *places, struct record *out)
@@ -223,10 +237,15 @@ print_verdict(struct stall_sample *s, const struct rank_place *places, struct re
 	struct verdicts found = verdict_find(places, s->n, s->took);
 
 	free(s->verdict);
-	s->verdict = found.n ? xstrdup(found.list[0].text) : NULL;
+	s->verdict = NULL;
 	record_begin_list(out, "verdicts");
-	for (size_t i = 0; i < found.n; i++)
-		print_one_verdict(&found.list[i], out);
+	for (size_t i = 0; i < found.n; i++) {
+		const struct verdict *v = &found.list[i];
+
+		if (!s->verdict && (!s->about || concerns(v, places, s->about)))
+			s->verdict = xstrdup(v->text);
+		print_one_verdict(v, out);
+	}
 	record_end_list(out);
 	verdict_free_all(&found);
 }
@@ -244,6 +263,8 @@ print_straggler(struct stall_sample *s, const struct rank_place *places, struct 
 		const struct rank_place *q = &places[i];
 		bool is_out = q->state == PLACE_BUSY && strcmp(q->in, "-") == 0;
 
+		if (s->about && q->cell && q->cell != s->about)
+			continue; /* it makes steps of its own */
 		if (q->state != PLACE_NO_CELL)
 			p[n++] = (struct paced){q->rank,
 			    q->counts && !q->on_gpu ? q->pace : unknown, is_out ? q->line : "-"};
@@ -544,11 +565,12 @@ stall_ask(struct stall_sample *s)
 }
 
 struct stall_sample *
-stall_prepare(struct group *g, enum record_form form, stall_fn *fn, void *arg)
+stall_prepare(struct group *g, enum record_form form, uint32_t about, stall_fn *fn, void *arg)
 {
 	struct stall_sample *s = xcalloc(1, sizeof(*s));
 
-	*s = (struct stall_sample){.g = group_ref(g), .form = form, .fn = fn, .arg = arg};
+	*s = (struct stall_sample){
+	    .g = group_ref(g), .form = form, .about = about, .fn = fn, .arg = arg};
 	return s;
 }
 
@@ -577,8 +599,10 @@ on_time(void *arg)
 	struct stall_sample *s = xcalloc(1, sizeof(*s));
 
 	w->escalation.stall_timer = NULL;
-	*s = (struct stall_sample){
-	    .g = group_ref(w->g), .form = RECORD_WORDS, .cell = w->cell->number};
+	*s = (struct stall_sample){.g = group_ref(w->g),
+	    .form = RECORD_WORDS,
+	    .cell = w->cell->number,
+	    .about = w->number};
 	stall_ask(s);
 }
 

@@ -13,8 +13,10 @@ struct stall_sample;
 /* Called once with the text of `stall`, or its JSON, but not after stall_cancel(). */
 typedef void stall_fn(void *arg, struct slice text);
 
-/* Prepares a sample, whose text in this form (words or JSON) fn will get. */
-struct stall_sample *stall_prepare(struct group *g, enum record_form form, stall_fn *fn, void *arg);
+/* Prepares a sample, whose text in this form (words or JSON) fn will get. about: the cell that
+ * stall_verdict() and stall_straggler() are about; 0: any. */
+struct stall_sample *stall_prepare(
+    struct group *g, enum record_form form, uint32_t about, stall_fn *fn, void *arg);
 /* Asks each rank where it is. Calls fn, possibly before it returns; the sample then frees itself. A
  * rank that does not answer in time is shown at "-". */
 void stall_ask(struct stall_sample *s);

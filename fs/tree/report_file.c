@@ -162,7 +162,7 @@ open_report(struct file *f, struct req *r, bool as_json)
 	for (int i = 0; i < c->n; i++)
 		if (can_ask(c->w->subtasks[i].k, &c->w->subtasks[i]))
 			ask(o, i);
-	o->sample = stall_prepare(c->g, RECORD_WORDS, on_sample, o);
+	o->sample = stall_prepare(c->g, RECORD_WORDS, c->w->number, on_sample, o);
 	stall_ask(o->sample);
 	return PARKED;
 }

@@ -24,7 +24,7 @@ ask(struct file *f, struct req *r, enum record_form form)
 {
 	int parked = req_park(r, open_interrupted);
 
-	r->waits_for = stall_prepare(f->node->at.g, form, on_sample, r);
+	r->waits_for = stall_prepare(f->node->at.g, form, 0, on_sample, r);
 	stall_ask(r->waits_for);
 	return parked;
 }

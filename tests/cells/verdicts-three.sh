@@ -28,6 +28,28 @@ def lose():
 recorder=$("$TORCH_PYTHON" -c 'import torch._C._distributed_c10d as c; print(hasattr(c, "_dump_fr_trace_json"))')
 at='\(<cell [0-9]+>:[0-9]+\)'
 
+# of two cells on different ranks, the report of each and its running line have its own
+running_line() {
+	PYTHONPATH=$ROOT/magics "$PLAIN_PYTHON" -c 'import sys
+from ddip.cells.cell import Cell
+from ddip.groups import Group
+print(Cell(Group(sys.argv[1]), int(sys.argv[2])).verdict())' "$G" "$1"
+}
+cell 'near, far = dist.new_group([0, 1]), dist.new_group([1, 2])' || bad 'new groups'
+submit 'if rank == 0: dist.all_reduce(ones(), group=near)
+spin()' "$G/cell.0-1"
+first=$n
+submit 'dist.broadcast(ones(), 1, group=far)' "$G/rank2/cell"
+until_true grep -q 'rank 0 waits for it' "$G/stall"
+until_true grep -q 'rank 2 waits for it' "$G/stall"
+like 'the first' "$(grep ^waits "$G/cells/$first/report")" '; rank 0 waits for it in all_reduce 1'
+like 'its running line' "$(running_line "$first")" '; rank 0 waits for it in all_reduce 1'
+like 'the second' "$(grep ^waits "$G/cells/$n/report")" '; rank 2 waits for it in broadcast 1'
+like 'its running line' "$(running_line "$n")" '; rank 2 waits for it in broadcast 1'
+is 'a cell that has ended' "$(running_line 1)" ''
+over
+n=$first over
+
 verdict 'two ranks are late' \
 	"^rank 1 is in no collective $at, rank 2 is in no collective $at; rank 0 waits for them in all_reduce 1 $at$" \
 	'if rank == 0: dist.all_reduce(ones())

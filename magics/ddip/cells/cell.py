@@ -59,14 +59,15 @@ class Cell:
         return dict(line.partition(" ")[::2] for line in self.read("status").splitlines())
 
     def verdict(self):
-        """Which rank waits for which, the first line of `stall`; "" if that is not certain, or none
-        waits in this cell."""
+        """Which rank waits for which in this cell, as `stall` has it; "" if that is not certain
+        now, whatever was so before."""
         try:
             stall = json.loads(self.group.read("stall.json"))
         except OSError:
             return ""
-        waits = any(rank["cell"] == self.number and rank["in"] for rank in stall["ranks"])
-        return stall["verdicts"][0]["text"] if waits and stall["verdicts"] else ""
+        own = {rank["rank"] for rank in stall["ranks"] if rank["cell"] == self.number}
+        found = (v for v in stall["verdicts"] if own & {*(v["waiting"] or v["ranks"])})
+        return next((verdict["text"] for verdict in found), "")
 
     def in_front(self):
         """The tasks of `queue.json` that run where it is queued; [] if it is not queued, or its
