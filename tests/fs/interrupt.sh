@@ -71,7 +71,7 @@ is 'a new rank is there' "$(errno write "$G/cell" 'y = rank')" 0
 is 'the other one kept its names' "$(cat "$G/rank1/vars/x")" 1
 
 # a signalled writer whose reply triggers others: its queued cell is dropped, and readers of the cell are answered
-errno nonblock "$G/cell" 'time.sleep(100)' >/dev/null
+errno nonblock "$G/cell" 'import time; time.sleep(100)' >/dev/null
 running=$(readlink "$G/cells/last")
 echo 'x = 2' >"$T/x.py"
 for _ in 1 2 3; do
