@@ -80,6 +80,30 @@ def test_failure():
         assert titles[0] == "0 ✗ died", titles
 
 
+def test_a_failure_is_told_once():
+    """A traceback is in its tab, and in what is saved of it; below it is what was raised."""
+    with notebook.notebook(*LOAD) as nb:
+        for see, ranks in (("tabs", "rank 1"), ("0", None)):
+            ran = nb.run(f"%%dip -S {see}\nif rank == 1:\n    raise ValueError('boom\\nmore')")
+            plain = "\n".join(ran.data())
+            saved = "".join(ran.data("text/html"))
+            _, value, below = ran.error
+            assert value == "ValueError(boom\nmore)", ran.error
+            if ranks is None:
+                assert below.count("Traceback") == 1, below
+                continue
+            assert below == "rank 1: ValueError: boom", below
+            for text in (plain, saved):
+                assert text.count("Traceback") == 1 and "raise ValueError(" in text, text
+            assert outputs(nb, 1)[-1] == ("error", "ValueError")
+        ran = nb.run("%%dip -S tabs\nraise KeyError(rank)")
+        assert ran.error[2] == "rank 0: KeyError: 0\nrank 1: KeyError: 1" or (
+            ran.error[2] == "rank 1: KeyError: 1\nrank 0: KeyError: 0"
+        ), ran.error
+        ran = nb.run("%%dip -S tabs\n1 / 0")
+        assert ran.error[2] == "ranks 0-1: ZeroDivisionError: division by zero", ran.error
+
+
 def test_live():
     """While the cell runs, the tabs say what the ranks do."""
     with notebook.notebook(*LOAD, "%%dip\nimport os, time, torch.distributed as dist") as nb:

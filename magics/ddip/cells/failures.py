@@ -12,8 +12,9 @@ from ddip.mounts import files
 _HEADING = "\x1b[1m%s:\x1b[0m"
 
 
-def failure(cell, errors, end):
-    """The exception for a failed cell. errors: rank -> its `error` message. end: from follow()."""
+def failure(cell, errors, end, told=()):
+    """The exception for a failed cell. errors: rank -> its `error` message. end: from follow().
+    told: ranks whose traceback is shown already, as in a tab."""
     if end["state"] == "cancelled":
         return DipError(f"cell {cell.number} did not run: {_reason(cell)}")
     parts = {rank: (m["ename"], m["evalue"], m["traceback"]) for rank, m in errors.items()}
@@ -32,7 +33,7 @@ def failure(cell, errors, end):
         if end["interrupts"] or end["state"] == "interrupted":
             return RemoteInterrupt(text, [text])
         return DipError(text)
-    lines = _lines(parts, first, freed)
+    lines = _lines(parts, first, freed, told)
     lacking = [rank for rank, (ename, _, _) in sorted(parts.items()) if ename == "NameError"]
     if (use := hint(cell.group, lacking)) is not None:
         lines.append(use)
@@ -66,17 +67,24 @@ def command_to_end(group, number):
     return f"echo interrupt > {group.path}/cells/{number}/ctl"
 
 
-def _lines(parts, first, freed):
-    """Tracebacks, each below a line with its ranks; equal ones once, the first failure's last. Then
-    a line for the ranks that were freed, which tells where they were."""
-    told, places = {}, {}
+def _lines(parts, first, freed, told):
+    """Tracebacks, each below a line with its ranks; equal ones once, the first failure's last. Of
+    ranks that are told, what was raised, in a line. Then a line for the ranks that were freed,
+    which tells where they were, but for those that are told."""
+    found, places = {}, {}
     for rank, (ename, evalue, traceback) in sorted(parts.items()):
         if rank in freed and first not in freed:
-            places.setdefault(freed[rank], []).append(rank)
+            if rank not in told:
+                places.setdefault(freed[rank], []).append(rank)
         else:
-            told.setdefault((ename, evalue, "\n".join(traceback)), []).append(rank)
+            text = None if rank in told else "\n".join(traceback)
+            found.setdefault((ename, evalue, text), []).append(rank)
     lines = []
-    for (_, _, text), ranks in sorted(told.items(), key=lambda item: first in item[1]):
-        lines += [_HEADING % rank_lists.name(ranks), text]
+    for (ename, evalue, text), ranks in sorted(found.items(), key=lambda item: first in item[1]):
+        heading = _HEADING % rank_lists.name(ranks)
+        if text is None:
+            lines.append(f"{heading} {ename}: {evalue}".removesuffix(": ").partition("\n")[0])
+        else:
+            lines += [heading, text]
     lines += [rank_lists.freed(ranks, place) for place, ranks in places.items()]
     return lines

@@ -192,7 +192,7 @@ def watch(shell, cell, seen, quiet, interrupts=None, as_tabs=False, linked=False
             results.remember(cell.number, view.results)
     front_end.end()
     if end["state"] != "ok":
-        raise failure(cell, view.errors, end)
+        raise failure(cell, view.errors, end, view.told)
     return results.values(view.results)
 
 

@@ -29,6 +29,8 @@ class View:
     labelled with its rank even if there is only one.
     """
 
+    told = ()  # ranks whose exceptions it shows
+
     def __init__(self, sink, seen, files, progress=None, labelled=False):
         self.sink = sink
         self.seen = set(seen)

@@ -189,6 +189,11 @@ class Tabs:
         return {k: m for view in self._views.values() for k, m in view.errors.items()}
 
     @property
+    def told(self):
+        """See View."""
+        return self._failed.keys()
+
+    @property
     def results(self):
         """See View."""
         return [result for view in self._views.values() for result in view.results]
