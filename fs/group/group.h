@@ -156,6 +156,7 @@ struct group_life {
 	struct req_list waiters, start_waiters; /* parked on ctl; start_waiters wait for a start */
 	struct timer *stop_timer, *idle_timer;
 	uint64_t preempted; /* now_ns() at the last preemption signal; 0: none */
+	bool saves;	    /* what on_preempt saves before the cells are told */
 };
 
 /* The process group and its rebuilds (recovery.c). */

@@ -16,6 +16,15 @@
 
 enum { SAME_S = 60 }; /* signals within this time belong to one preemption */
 
+/* The cell that a rank runs, unless it is this one; NULL: none. */
+static struct task *
+running_on(struct rank *k, const struct cell *but)
+{
+	struct subtask *j = queue_outermost(k);
+
+	return j && j->w->cell && j->w->cell != but ? j->w : NULL;
+}
+
 /* Preempts the running cells, except one. */
 static void
 preempt_now(struct group *g, const struct cell *but)
@@ -24,14 +33,14 @@ preempt_now(struct group *g, const struct cell *but)
 	bool any = false;
 
 	for (int i = 0; i < g->size; i++) {
-		struct subtask *j = queue_outermost(&g->ranks[i]);
+		struct task *w = running_on(&g->ranks[i], but);
 
-		if (!j || !j->w->cell || j->w->cell == but || j->w->escalation.asked == now)
+		if (!w || w->escalation.asked == now)
 			continue;
-		j->w->escalation.asked = now;
-		journal_event(g, "cell %d preempted", j->w->cell->number);
-		escalation_interrupt(j->w, WHY_PREEMPTED);
-		group_tell(cell_news, g, j->w->cell, CELL_PREEMPTED, -1);
+		w->escalation.asked = now;
+		journal_event(g, "cell %d preempted", w->cell->number);
+		escalation_interrupt(w, WHY_PREEMPTED);
+		group_tell(cell_news, g, w->cell, CELL_PREEMPTED, -1);
 		any = true;
 	}
 	if (!any)
@@ -64,6 +73,7 @@ save_ended(struct task *w)
 		    g->set.on_preempt.save, g->set.on_preempt.within);
 		journal_fail(g, &e, "on_preempt");
 	}
+	g->life.saves = false;
 	w->ended = s.ended;
 	w->ended(w);
 	if (s.within && g->life.state == G_READY)
@@ -99,15 +109,43 @@ save_first(struct group *g)
 	s->timer = loop_timer(daemon_.loop, (uint64_t)(set->within * MS_PER_S), on_late, s);
 	c->w->arg = s;
 	c->w->ended = save_ended;
+	g->life.saves = true;
 	if (!s->within) /* no cell runs on all ranks */
 		preempt_now(g, c);
+}
+
+/* Has each running cell been told a short while ago, so that its handler may be at work? */
+static bool
+are_told(struct group *g)
+{
+	uint64_t now = now_ns();
+	bool any = false;
+
+	for (int i = 0; i < g->size; i++) {
+		const struct task *w = running_on(&g->ranks[i], NULL);
+
+		if (!w)
+			continue;
+		any = true;
+		if (w->escalation.why != WHY_PREEMPTED ||
+		    now - w->escalation.asked >= SAME_S * NS_PER_S)
+			return false;
+	}
+	return any;
 }
 
 void
 preempt_cells(struct group *g, int signo, const char *host)
 {
-	journal_event(g, "preempted signal=%s host=%s", signal_name(signo), host);
-	if (*g->set.on_preempt.save)
+	bool save = *g->set.on_preempt.save, again = save && (g->life.saves || are_told(g));
+
+	journal_event(g, "preempted signal=%s host=%s%s", signal_name(signo), host,
+	    !again	    ? ""
+	    : g->life.saves ? " again=saves"
+			    : " again=told");
+	if (again)
+		return;
+	if (save)
 		save_first(g);
 	else
 		preempt_now(g, NULL);

@@ -122,3 +122,48 @@ is 'the cell is told' "$(key <(wait_cell "$n") state)" ok
 is 'in time' "$(($(cut -d . -f 1 "$G/vars/told") - began < 10))" 1
 like 'error says why' "$(cat "$G/error")" "ETIMEDOUT on_preempt: save $T/work/ck: not complete 1 s after the signal, and ended"
 is 'the last one stays' "$(ls -A "$T/work" | xargs) $(grep -c '"between"' ck/manifest.json)" 'after behind ck 1'
+
+# a second preemption ends neither the save of the first nor the handler that it has called
+printf '%s\n' stop "on_preempt USR1 save '$T/work/ck'" start >"$G/ctl"
+cell "import os, time, torch, ddip
+def gate(name):
+    print(name, flush=True)
+    while not os.path.exists(f'$T/{name}'): time.sleep(0.005)
+class Slow:
+    def __reduce__(self):
+        gate('saves')
+        return Slow, ()
+slow, told = Slow(), 0"
+submit "opt = torch.optim.SGD([torch.zeros(1, requires_grad=True)], 0.1)
+try:
+    while True: opt.step(); time.sleep(0.01)
+except ddip.Preempted:
+    told += 1
+    try: gate('handles')
+    except ddip.Preempted: told += 1"
+until_true steps 2
+last_preemption() {
+	grep -o 'preempted .*' "$G/events.last" | tail -n 1
+}
+# is_alone N: nothing waits for this cell any longer, as a save does for its next step
+is_alone() {
+	[ "$(grep -c . "$G/queue")" = 1 ] && grep -q "^$1 " "$G/queue"
+}
+is 'a preemption' "$(errno write "$G/ctl" preempt)" 0
+for rank in 0 1; do until_true grep -q saves "$G"/cells/*/rank$rank/stdout; done
+is 'another one while it saves' "$(errno write "$G/ctl" preempt)" 0
+like 'it is told' "$(last_preemption)" 'signal=- host=- again=saves$'
+touch "$T/saves"
+echo 'grace 0.3' >"$G/ctl"
+for rank in 0 1; do until_true grep -q handles "$G/cells/$n/rank$rank/stdout"; done
+is 'another one while the handler works' "$(errno write "$G/ctl" preempt)" 0
+like 'it is told' "$(last_preemption)" 'signal=- host=- again=told$'
+until_true is_alone "$n"
+touch "$T/handles"
+is 'the cell ends by itself' "$(key <(wait_cell "$n") state)" ok
+is 'it was told once' "$(cat "$G"/rank*/vars/told | xargs)" '1 1'
+is 'and saved' "$(grep -c '"slow"' ck/manifest.json)" 1
+submit 'while True: time.sleep(0.01)'
+until_true grep -q busy "$G/status"
+is 'the next cell' "$(errno write "$G/ctl" preempt)" 0
+like 'is told, too' "$(wait_cell "$n")" EINTR
