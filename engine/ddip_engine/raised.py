@@ -22,6 +22,7 @@ suppress_context = BaseException.__suppress_context__.__set__
 _cause = BaseException.__cause__.__get__
 _context = BaseException.__context__.__get__
 code = SystemExit.code.__get__
+errno = OSError.errno.__get__
 args = BaseException.args.__get__
 _mro = type.__dict__["__mro__"].__get__
 _qualname = type.__dict__["__qualname__"].__get__

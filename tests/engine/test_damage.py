@@ -21,6 +21,13 @@ class Fails(Exception):
         raise SystemExit
 
 
+class Lies(OSError):
+    """Cannot even be asked what it is."""
+
+    __class__ = property(lambda self: 1 / 0)
+    errno = property(lambda self: 1 / 0)
+
+
 class Raises:
     """Any access to it raises the given error."""
 
@@ -52,7 +59,7 @@ class Errors(Case):
 
     def test_an_objects_own_code_fails(self):
         kinds = (SystemExit(3), KeyboardInterrupt(), GeneratorExit(), Fails(), OSError(5, "x"))
-        for error in (*kinds, ValueError("a\x1b[31mb\nc" * 1000)):
+        for error in (*kinds, Lies(), ValueError("a\x1b[31mb\nc" * 1000)):
             NAMES["x"], name = Raises(error), type(error).__name__
             for view_name in values.VIEWS:
                 if view_name in ("doc", "npy", "safetensors", "csv", "png", "clone"):

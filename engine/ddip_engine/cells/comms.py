@@ -55,7 +55,7 @@ def receive_all(messages):
         except Exception as e:
             failed.append(e)
     for error in failed[1:]:
-        print(*raised.lines(error), sep="", end="", file=sys.stderr)
+        print(*raised.lines(error), sep="", end="", file=sys.stderr or sys.__stderr__)
     if failed:
         raise failed[0]
 

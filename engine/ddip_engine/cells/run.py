@@ -258,7 +258,7 @@ def _end_child(ended):
         code = raised.code(error)
         status = code if raised.is_a(code, int) else int(code is not None)
     elif error is not None:
-        print(*raised.lines(error), sep="", end="", file=sys.stderr)
+        print(*raised.lines(error), sep="", end="", file=sys.stderr or sys.__stderr__)
         status = 1
     program.end_child()
     sys.stdout.flush()

@@ -24,7 +24,7 @@ import sys
 import types
 from errno import EOPNOTSUPP
 
-from ddip_engine import p5, state
+from ddip_engine import p5, raised, state
 from ddip_engine.data import clone_load, clone_paths, gpu, room
 from ddip_engine.data.arrays import is_tensor
 from ddip_engine.data.view import export_written, one_line, reason
@@ -217,7 +217,7 @@ def _failing(names):
 
 def _why(name, value, error, pickler):
     """The reason why a value cannot be copied, with the part that is at fault."""
-    if isinstance(error, EngineError):
+    if raised.is_a(error, EngineError):
         return str(error)
     where, _, error = p5.culprit(value, name, error, lambda part: _reduce(pickler, part))
     text = reason(error).removeprefix("TypeError: ")

@@ -7,7 +7,7 @@ import pickle
 import sys
 from errno import EBADMSG
 
-from ddip_engine import p5
+from ddip_engine import p5, raised
 from ddip_engine.data import gpu
 from ddip_engine.data.arrays import placed
 from ddip_engine.data.view import export_written, one_line, reason, refusal_of, unsupported
@@ -57,7 +57,7 @@ def export_p5(name, value):
 
 
 def _unpicklable(name, value, view, error):
-    if isinstance(error, (EngineError, MemoryError, OSError)):
+    if raised.is_a(error, (EngineError, MemoryError, OSError)):
         return error
     where, _, _ = p5.culprit(value, name, error)
     return unsupported(name, value, view, f"{one_line(where)} cannot be pickled ({reason(error)})")
@@ -82,7 +82,7 @@ def _load(data, buffers):
         return pickle.loads(data, buffers=buffers)
     except BaseException as e:  # unpickling can run any code
         what = "cannot be unpickled here"
-        if isinstance(e, AttributeError) and "__main__" in str(e):
+        if raised.is_a(e, AttributeError) and "__main__" in reason(e):
             use = "define it on the ranks first, or push it with cloudpickle"
             raise EngineError(EBADMSG, f"{what}: {reason(e)}; {use}") from e
         raise refusal_of(e, what, EBADMSG) from None

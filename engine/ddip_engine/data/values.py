@@ -8,7 +8,7 @@ import functools
 import unicodedata
 from errno import EAGAIN, EBADMSG, EINVAL, ENOENT, EOPNOTSUPP
 
-from ddip_engine import state
+from ddip_engine import raised, state
 from ddip_engine.data import (
     across_ranks,
     arrays,
@@ -154,7 +154,7 @@ def _path(name, view):
 
 def _changed_meanwhile(error):
     """True for "dictionary changed size during iteration", "deque mutated during iteration"."""
-    return isinstance(error, RuntimeError) and "during iteration" in reason(error)
+    return raised.is_a(error, RuntimeError) and "during iteration" in reason(error)
 
 
 def _call(function, *args):

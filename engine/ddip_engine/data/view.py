@@ -12,6 +12,7 @@ import weakref
 from _thread import get_ident  # by name, before a program's gevent replaces it
 from errno import EBADMSG, EDQUOT, EFBIG, EMFILE, ENFILE, ENOMEM, ENOSPC, EOPNOTSUPP
 
+from ddip_engine import raised
 from ddip_engine.state import Cancelled, EngineError
 
 ABSENT = type("Absent", (), {})()  # in place of the old object if the name is new
@@ -235,12 +236,12 @@ def refusal_of(error, what, errno):
 
     errno is for code that simply failed. A cancellation is returned as it is.
     """
-    if isinstance(error, (EngineError, Cancelled)):
+    if raised.is_a(error, (EngineError, Cancelled)):
         return error
-    if isinstance(error, MemoryError) or type_name(type(error)) == "OutOfMemoryError":  # torch's
+    if raised.is_a(error, MemoryError) or type_name(type(error)) == "OutOfMemoryError":  # torch's
         return EngineError(ENOMEM, f"{what}: no memory for it on this rank ({reason(error)})")
-    if isinstance(error, OSError) and error.errno in _MACHINE:
-        return EngineError(error.errno, f"{what}: {reason(error)}")
+    if raised.is_a(error, OSError) and type(no := raised.errno(error)) is int and no in _MACHINE:
+        return EngineError(no, f"{what}: {reason(error)}")
     return EngineError(errno, f"{what}: {reason(error)}")
 
 

@@ -9,7 +9,7 @@ import sys
 from _thread import get_ident  # by name, before a program's gevent puts its own in its place
 
 import _ddip
-from ddip_engine import hooks, patches, state
+from ddip_engine import hooks, patches, raised, state
 from ddip_engine.groups import flight, revocable
 
 # Not every rank makes these calls, so their number says nothing.
@@ -70,10 +70,10 @@ def outcome():
 def _note_raised(error, is_counted):
     """A collective of the default group has raised."""
     global _raised, _is_lost
-    if isinstance(error, Exception):  # an interrupt is known to the daemon
+    if raised.is_a(error, Exception):  # an interrupt is known to the daemon
         _raised += is_counted
-        _is_lost |= type(error).__name__ == "DistBackendError" or (
-            isinstance(error, RuntimeError) and "gloo/transport" in str(error)
+        _is_lost |= raised.name(error) == "DistBackendError" or (
+            raised.is_a(error, RuntimeError) and "gloo/transport" in str(raised.plain(error))
         )
 
 
