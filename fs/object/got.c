@@ -82,13 +82,6 @@ ask_copy(const struct ring_rank *rank, uint32_t handle, const struct range *x, s
 	return 0;
 }
 
-static void
-take_provider(struct got *x, struct provider *p)
-{
-	x->source.kind = SOURCE_PROVIDER;
-	x->source.provider = p;
-}
-
 int
 got_take(struct got *x, struct msg *m)
 {
@@ -108,9 +101,11 @@ got_take(struct got *x, struct msg *m)
 	if (kind == GET_READ && x->use != GOT_READ)
 		return fail(
 		    &x->err, EBADMSG, "rank %d's object came without its bytes", x->rank.number);
+	if (kind == GET_READ || kind == GET_DEVICE)
+		x->source.kind = SOURCE_PROVIDER;
 	if (kind == GET_READ)
-		take_provider(x, remote_provider(x->rank.agent, x->rank.slot, x->handle,
-				     x->size - MIN(x->size, x->head.n)));
+		x->source.provider = remote_provider(
+		    x->rank.agent, x->rank.slot, x->handle, x->size - MIN(x->size, x->head.n));
 	if (kind != GET_FD && kind != GET_DEVICE)
 		return 0;
 	if (m->fd < 0)
@@ -121,8 +116,8 @@ got_take(struct got *x, struct msg *m)
 	if (x->on_gpu)
 		return 0;
 	if (kind == GET_DEVICE) {
-		take_provider(
-		    x, ring_provider(daemon_.loop, &rank, x->handle, x->gpu, m->fd, &x->err));
+		x->source.provider =
+		    ring_provider(daemon_.loop, &rank, x->handle, x->gpu, m->fd, &x->err);
 		return -x->err.no;
 	}
 	x->source.kind = SOURCE_FD;

@@ -177,17 +177,6 @@ cover(struct remote *o, uint64_t from, uint64_t to)
 
 /* ---- ranges ---- */
 
-static bool
-is_ready(const struct remote *o, const struct range *x)
-{
-	const struct piece *p;
-
-	TAILQ_FOREACH (p, &o->pieces, link)
-		if (overlap(p, x) && !p->came)
-			return false;
-	return true;
-}
-
 /* Brings together what a range consists of. */
 static void
 answer(const struct remote *o, struct range *x)
@@ -219,15 +208,21 @@ answer(const struct remote *o, struct range *x)
 	range_answer(x, failed ? NULL : &bytes, failed);
 }
 
-/* From the first on each time: what an answer leads to may cancel others. */
+/* The first range whose pieces have all come. From the first on each time: what an answer leads to
+ * may cancel others. */
 static struct range *
 next_ready(const struct remote *o)
 {
 	struct range *x;
+	const struct piece *p;
 
-	TAILQ_FOREACH (x, &o->provider.ranges, link)
-		if (is_ready(o, x))
+	TAILQ_FOREACH (x, &o->provider.ranges, link) {
+		TAILQ_FOREACH (p, &o->pieces, link)
+			if (overlap(p, x) && !p->came)
+				break;
+		if (!p)
 			break;
+	}
 	return x;
 }
 
