@@ -50,6 +50,18 @@ class Interruptible:
         """A context: its body is code of the user."""
         return contextlib.nullcontext() if self.in_code else _Code(self)
 
+    def explain(self, function, *args):
+        """Returns function(*args), which shows how the code has failed. The text and the notes of
+        an exception are code of the user: an interrupt ends that, and is held for what follows."""
+        before, self.interrupted = self.interrupted, False
+        try:
+            with self.code():
+                return function(*args)
+        finally:
+            if self.interrupted:
+                self.held = KeyboardInterrupt()
+            self.interrupted = before
+
     def holds(self, frame):
         """True if an interrupt that finds the main thread in this frame must be held."""
         if frame is not None and frame.f_code is _Code.__exit__.__code__:

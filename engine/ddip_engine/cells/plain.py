@@ -37,9 +37,7 @@ def run_cell(cell):
         return cells.Ended(e)
     except BaseException as e:
         cells.trim(e, cell)
-        with cell.code():  # the text of an exception, and its notes, are
-            shown = cells.describe(e)
-        streams.display("error", **shown)
+        streams.display("error", **cell.explain(cells.describe, e))
         return cells.Ended(e)
 
 

@@ -102,11 +102,12 @@ def _report(ended):
             return
         except BaseException as e:  # then it is shown as usual
             program_end.complain("in sys.excepthook", e)
-    with _running.cell.code():  # the text of an exception, and its notes, are
-        shown = cells.describe(error)
-        if shell.available():
-            shown["traceback"] = colour.render(error)
-    streams.display("error", **shown)
+    streams.display("error", **_running.cell.explain(_described, error))
+
+
+def _described(error):
+    coloured = {"traceback": colour.render(error)} if shell.available() else {}
+    return cells.describe(error) | coloured
 
 
 # ---- its surroundings

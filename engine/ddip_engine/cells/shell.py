@@ -350,8 +350,7 @@ class _Shell:
             return
         cells.trim(value, _cell)
         if self.InteractiveTB.mode == "Context" and not _shows_itself(value) and not args:
-            with _cell.code():  # its text and its notes are
-                lines = colour.render(value)
+            lines = _cell.explain(colour.render, value)
             self._showtraceback(type(value), value, lines)
             self.debugger()
             return

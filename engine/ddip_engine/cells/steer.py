@@ -24,6 +24,7 @@ from ddip_engine.data import frames, gpu, table
 from ddip_engine.state import EngineError
 
 _SENT_S = 5.0  # in which a service thread sends what it has been given
+_LOOK_S = 0.5  # between two looks whether a signal is to be handled
 
 FALSE, TRUE, FAILED = range(3)  # enum watched of wire.h
 
@@ -204,7 +205,9 @@ class _Tick:
         if self.cell.held is not None or self.error is not None:
             awaited.wants_on()
         try:
-            awaited.changed.acquire()
+            # Python runs no handler of a signal that came just before the call until that returns
+            while not awaited.changed.acquire(timeout=_LOOK_S):
+                pass
         except BaseException as e:  # a signal handler of the program's
             if self.error is not None:
                 raise
