@@ -36,8 +36,11 @@ for i in {1..10}; do
 done
 # the current one, possibly its successor, and one in case the settings are changed back
 until_true no_more_than 3 || bad "after ten changes of env $(zygotes | wc -l) zygotes are left"
-# by their environment: a zygote is replaced by its successor, which it forks
-zygotes | sed 's|.*|/proc/&/environ|' | xargs grep -qz '^TRY=9$' || bad 'the zygote before the last one was not kept'
+# by their environment: a zygote is replaced by its successor, which it forks, also between two looks
+has_kept() {
+	zygotes | sed 's|.*|/proc/&/environ|' | xargs grep -qsz "^TRY=$1\$"
+}
+until_true has_kept 9 || bad 'the zygote before the last one was not kept'
 printf 'stop\nenv TRY=9\nstart\n' >"$G/ctl"
 value 1 >/dev/null
 
