@@ -37,14 +37,6 @@ struct zygote {
 	TAILQ_ENTRY(zygote) link;
 };
 
-/* What tells whether a successor would take a core from the ranks. Times in ns. */
-struct core_wait {
-	unsigned forked;       /* engines, ever */
-	uint64_t began;	       /* when the pool's zygote was started */
-	uint64_t looked, idle; /* when the host was looked at, 0: not in this quiet period; the
-				* time for which its cores had been idle, all together */
-};
-
 /* What the daemon requested with Tzygote: interpreter, environment, directory, modules. */
 struct zygote_pool {
 	uint32_t id;
@@ -60,8 +52,7 @@ struct zygote_pool {
 	struct timer *idle;
 	struct buf phases;
 	bool successor_requested; /* a successor was requested since `now` was started */
-	struct core_wait wait;
-	unsigned spares; /* number to keep ready for the next start */
+	unsigned spares;	  /* number to keep ready for the next start */
 	TAILQ_ENTRY(zygote_pool) link;
 };
 

@@ -215,7 +215,6 @@ fork_by(struct zygote *z, struct engine *e)
 	e->state = ENGINE_FORKS;
 	e->zygote = z;
 	z->taken = z->spare;
-	e->pool->wait.forked++;
 	zygote_pool_busy(e->pool);
 }
 

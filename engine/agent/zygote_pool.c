@@ -1,16 +1,15 @@
 /*
  * All zygotes: processes that have loaded Python and torch and fork ranks in about ten
- * milliseconds. One zygote serves each Tzygote. In a quiet period, when a core is idle, it forks a
- * successor that imports more and then takes over. After that it forks spares: children that wait
- * to become the ranks of the next start, which then needs no fork. A zygote whose packages have
- * changed on disk is replaced.
+ * milliseconds. One zygote serves each Tzygote. In a quiet period it forks a successor that imports
+ * more and then takes over. After that it forks spares: children that wait to become the ranks of
+ * the next start, which then needs no fork. A zygote whose packages have changed on disk is
+ * replaced.
  */
 #define _GNU_SOURCE
 #include "agent/agent.h"
 #include "signal_name.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -21,7 +20,6 @@
 enum {
 	QUIET_MS = 300,	 /* quiet period before the successor is forked */
 	SPARE_MS = 60,	 /* quiet period before spares are forked */
-	CORE_S = 30,	 /* a successor waits for an idle core at most that long */
 	TAIL_MAX = 4096, /* last bytes of output that are kept */
 	SPARES_MAX = 16
 };
@@ -269,7 +267,6 @@ start(struct zygote_pool *pool, struct err *e)
 	env_add(&env, "%s=%d", ENGINE_ENV_AGENT, (int)getpid());
 	buf_clear(&pool->tail);
 	pool->successor_requested = false;
-	pool->wait.began = now_ns();
 	z->pid = zygote_exec(pool, "zygote", pool->err_out, pool->err_out, &env, e);
 	buf_free(&env);
 	close(fd);
@@ -355,34 +352,6 @@ engines_of(const struct zygote_pool *pool)
 	return n;
 }
 
-/* The time for which the host's cores have been idle, all together; 0: unknown. */
-static uint64_t
-idle_ns(void)
-{
-	unsigned long long ticks = 0;
-	FILE *f = fopen("/proc/stat", "re");
-
-	if (f && fscanf(f, "cpu %*u %*u %*u %llu", &ticks) != 1)
-		ticks = 0;
-	if (f)
-		fclose(f);
-	return ticks * (NS_PER_S / (uint64_t)sysconf(_SC_CLK_TCK));
-}
-
-/* Would a successor, whose imports use a core for a second, take it from the ranks? It may once the
- * end of an engine shows that there are restarts, or to import modules of the user's choice. */
-static bool
-must_wait(struct zygote_pool *pool)
-{
-	struct core_wait *w = &pool->wait, before = *w;
-
-	w->looked = now_ns();
-	w->idle = idle_ns();
-	return w->forked <= engines_of(pool) && !*pool->preload && w->idle != 0 &&
-	       w->looked - w->began < CORE_S * NS_PER_S &&
-	       (before.looked == 0 || w->idle - before.idle < (w->looked - before.looked) / 4 * 3);
-}
-
 /* A quiet period: the zygote prepares for the next start. */
 static void
 on_quiet(void *arg)
@@ -390,17 +359,12 @@ on_quiet(void *arg)
 	struct zygote_pool *pool = arg;
 	struct zygote *z;
 	unsigned spares = 0;
-	bool first = pool->wait.looked == 0;
 
 	pool->idle = NULL;
 	if (!pool->now || !pool->now->ready || pool->next || is_starting(pool))
 		return;
 	if (engines_of(pool))
 		pool->spares = MIN(engines_of(pool), (unsigned)SPARES_MAX);
-	if (!pool->successor_requested && must_wait(pool)) {
-		pool->idle = loop_timer(agent.loop, first ? QUIET_MS : MS_PER_S, on_quiet, pool);
-		return;
-	}
 	if (!pool->successor_requested) {
 		pool->successor_requested = true;
 		fork_helper(pool, ENGINE_SUCCESSOR);
@@ -419,7 +383,6 @@ zygote_pool_busy(struct zygote_pool *pool)
 	bool settled = pool->successor_requested && !pool->next;
 
 	loop_timer_del(pool->idle);
-	pool->wait.looked = 0;
 	/* Imports use a core for a second, spares for some milliseconds. */
 	pool->idle = loop_timer(agent.loop, settled ? SPARE_MS : QUIET_MS, on_quiet, pool);
 }
