@@ -30,7 +30,7 @@ TORCH_PYTHON=${PYTHON:-$ROOT/.venv/bin/python}
 # After this many seconds something hangs. Nothing should come near it, even on a busy machine: it is not a check
 # of speed (tests/bench does that). Waits end as soon as their condition is met.
 export HANG_LIMIT_S=${HANG_LIMIT_S:-300}
-POLL_S=0.05 # between two looks at what no event tells of: each starts programs, whose time others lack
+POLL_S=0.01 # between two looks at what no event tells of
 
 skip() {
 	echo "$*"

@@ -49,6 +49,7 @@ moves() {
 not_queued() {
 	! grep -q kind=steer "$G/queue"
 }
+echo 'grace 4' >"$G/ctl" # it is seen to wait before its time is up
 stand
 ends 'the time is up' ETIMEDOUT
 like 'one waited' "$(tail -n 1 "$G/error")" 'rank 1 stands at step [0-9]+, at <cell [0-9]+>:[34]; rank 0 waits at step [0-9]+; nothing was run'
