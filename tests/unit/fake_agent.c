@@ -15,7 +15,8 @@
 #include <unistd.h>
 
 /* QUIET_ROUNDS: rounds of the loop without a message after which it counts as quiet */
-enum { SLOTS = 1024, QUIET_ROUNDS = 3, FIRST_PID = 1000 };
+/* FIRST_PID: no process has such a pid, and so none that the test descends from is a rank. */
+enum { SLOTS = 1024, QUIET_ROUNDS = 3, FIRST_PID = 1 << 22 };
 
 struct conn *fake_conn;
 bool fake_mute;
