@@ -1,5 +1,6 @@
 /* FUSE requests about names in directories: look up, list, create, remove, rename. */
 #include "session/directory.h"
+#include "base/daemon.h"
 #include "front/entry.h"
 #include "front/listing.h"
 #include "host/ticks.h"
@@ -9,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <string.h>
 
 static void
 reply_entry(fuse_req_t fr, struct node *n)
@@ -190,14 +192,83 @@ directory_mkdir(fuse_req_t fr, fuse_ino_t parent, const char *name, mode_t mode)
 		request_error(fr, -r);
 }
 
+/* The directory of a removed group. What was in use there at the rmdir, by the watchdog for one, the
+ * kernel would remember until its memory runs short, and with it we the nodes. */
+struct removed {
+	struct node *dir; /* with a lookup of ours */
+	struct buf names; /* that the kernel had looked up in it, each with its NUL */
+	struct timer *timer;
+	TAILQ_ENTRY(removed) link;
+};
+
+static TAILQ_HEAD(, removed) removed = TAILQ_HEAD_INITIALIZER(removed);
+
+enum { IN_USE_MS = 1000 }; /* what takes longer waits for somebody */
+
+static void
+removed_free(struct removed *d)
+{
+	TAILQ_REMOVE(&removed, d, link);
+	loop_timer_del(d->timer);
+	tree_forget(d->dir, 1);
+	buf_free(&d->names);
+	free(d);
+}
+
+/* Has the kernel forget. It takes the lock of the directory, which nobody holds who waits for us:
+ * in a removed directory the kernel itself refuses what takes it. */
+static void
+forget_entries(void *arg)
+{
+	struct removed *d = arg;
+	const char *end = d->names.p + d->names.n;
+
+	d->timer = NULL;
+	for (const char *name = d->names.p; name < end; name += strlen(name) + 1)
+		fuse_lowlevel_notify_inval_entry(
+		    session_fuse(), request_ino(d->dir), name, strlen(name));
+	removed_free(d);
+}
+
+void
+directory_fini(void)
+{
+	while (!TAILQ_EMPTY(&removed))
+		removed_free(TAILQ_FIRST(&removed));
+}
+
+/* Takes over a lookup of dir. */
+static void
+forget_later(struct node *dir, struct buf names)
+{
+	struct removed *d = xmalloc(sizeof(*d));
+
+	*d = (struct removed){.dir = dir, .names = names};
+	d->timer = loop_timer(daemon_.loop, IN_USE_MS, forget_entries, d);
+	TAILQ_INSERT_TAIL(&removed, d, link);
+}
+
 void
 directory_rmdir(fuse_req_t fr, fuse_ino_t parent, const char *name)
 {
-	struct node *dir = request_node(parent);
+	struct node *dir = request_node(parent), *n;
+	struct buf names = {0};
 	struct err e = {0};
+	int r;
 
 	request_show(fr, "rmdir", dir, name);
-	request_error(fr, -entry_remove_dir(dir, name, &e));
+	n = tree_lookup(dir, name, &r);
+	if (n) {
+		tree_children(n, &names);
+		r = entry_remove_dir(dir, name, &e);
+	}
+	request_error(fr, -r);
+	if (r == 0) {
+		forget_later(n, names);
+	} else {
+		tree_forget(n, 1);
+		buf_free(&names);
+	}
 }
 
 void

@@ -23,5 +23,7 @@ void directory_symlink(fuse_req_t fr, const char *link, fuse_ino_t parent, const
 void directory_link(fuse_req_t fr, fuse_ino_t ino, fuse_ino_t parent, const char *name);
 void directory_create(
     fuse_req_t fr, fuse_ino_t parent, const char *name, mode_t mode, struct fuse_file_info *fi);
+/* Drops what the kernel was still to forget. */
+void directory_fini(void);
 
 #endif

@@ -355,6 +355,7 @@ void
 session_stop(void)
 {
 	request_fini();
+	directory_fini();
 	if (session)
 		fuse_session_destroy(session);
 	session = NULL;

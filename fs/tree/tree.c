@@ -151,6 +151,8 @@ node_free(struct node *n)
 void
 tree_forget(struct node *n, uint64_t lookups)
 {
+	if (!n)
+		return;
 	n->lookups -= MIN(lookups, n->lookups);
 	if (n->lookups || n == root)
 		return;
@@ -406,6 +408,33 @@ tree_path(const struct node *n, struct buf *out)
 		sep = "/";
 	}
 	free(path);
+}
+
+static void
+add_child(const struct node *dir, const struct node *n, struct buf *names)
+{
+	struct buf b = {0};
+	char *path;
+
+	if (n->at.g != dir->at.g || !child_part(dir->row, n->row))
+		return;
+	tree_path(n, &b);
+	path = buf_take(&b);
+	buf_adds(names, strrchr(path, '/') + 1);
+	buf_add(names, "", 1);
+	free(path);
+}
+
+void
+tree_children(const struct node *dir, struct buf *names)
+{
+	const struct node *n;
+
+	for (int i = 0; i < BUCKETS; i++)
+		TAILQ_FOREACH (n, &shared[i], link)
+			add_child(dir, n, names);
+	TAILQ_FOREACH (n, &fresh, link)
+		add_child(dir, n, names);
 }
 
 /* Sets no error text: programs that walk a tree run into these, and the mode says it all. */

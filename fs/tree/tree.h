@@ -160,7 +160,9 @@ struct node *tree_lookup(struct node *dir, const char *name, int *error);
 /* Returns the node of a row for a place known to exist, with one more lookup. Takes ownership of
  * at's references. */
 struct node *tree_node(const struct row *row, struct place at);
-void tree_forget(struct node *n, uint64_t lookups);
+void tree_forget(struct node *n, uint64_t lookups); /* NULL-safe */
+/* Adds the names, each with its NUL, of the nodes right below a group's directory. */
+void tree_children(const struct node *dir, struct buf *names);
 /* The group has been removed, or a node of one is no longer open: what the kernel does not forget
  * holds no memory of the group. */
 void tree_remove_group(const struct group *g);

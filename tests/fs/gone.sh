@@ -108,4 +108,7 @@ cd / || exit
 mkdir "$M/other" && cd "$M/other/vars" && ok rmdir "$M/other"
 for what in open create unlink; do is "$what in a group that is gone" "$(errno $what x 1)" ENODEV; done
 is 'renaming there' "$(errno rename x y)" ENODEV
+# The kernel forgets what it has looked up there, so the daemon need not remember it either.
+forgotten() { [[ $(readlink /proc/self/cwd) == *' (deleted)' ]]; }
+until_true forgotten
 cd / || exit

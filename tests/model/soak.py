@@ -7,8 +7,6 @@ first part and at the end, its descriptors, its memory, the bytes of spools on d
 objects that are being written are compared: none of them may have grown.
 
 SECS=N seconds (15), SEED=N. A run of SECS=1200 or more finds what grows by a few bytes each time.
-The kernel remembers some entries of each removed group, and the daemon a node for each, until
-memory is short; so a long run, as root, has the kernel drop them every PRESSURE seconds.
 """
 
 import collections
@@ -23,7 +21,6 @@ from common import BUILD, HANG_LIMIT_S, SEED, Hang, Mismatch, Mount, get, put
 
 SECS = float(os.environ.get("SECS") or 15)
 CLIENTS = 4
-PRESSURE = 60
 SPOOL = 100_000  # bytes that are kept of each stream
 GROWTH = {"descriptors": 2, "memory": 3 << 20, "spools": 1 << 20, "staged": 0}
 # What clients of one group do to each other.
@@ -100,12 +97,6 @@ class Client:
             self.went_well[kind.__name__] += result == 0
 
 
-def drop_entries():
-    """The kernel forgets what no process uses."""
-    with open("/proc/sys/vm/drop_caches", "w", encoding="ascii") as f:
-        f.write("2\n")
-
-
 def work(clients, seconds):
     """All clients work for some seconds."""
     failures = []
@@ -120,9 +111,6 @@ def work(clients, seconds):
     for thread in threads:
         thread.start()
     end = time.monotonic() + seconds
-    while end - time.monotonic() > PRESSURE and os.geteuid() == 0 and not failures:
-        time.sleep(PRESSURE)
-        drop_entries()
     for thread in threads:
         thread.join(max(0, end - time.monotonic()) + HANG_LIMIT_S)
         if thread.is_alive():
