@@ -18,10 +18,16 @@ static TAILQ_HEAD(, file) polled = TAILQ_HEAD_INITIALIZER(polled); /* those with
 void
 file_getattr(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
 {
+	struct node *n = request_node(ino);
 	struct stat st;
 
-	request_show(fr, "getattr", request_node(ino), NULL);
-	tree_stat(request_node(ino), &st);
+	request_show(fr, "getattr", n, NULL);
+	/* Made or removed over a socket: the kernel looks the path up again, and finds what is so. */
+	if (S_ISDIR(n->row->mode) && place_gone(&n->at)) {
+		request_error(fr, ESTALE);
+		return;
+	}
+	tree_stat(n, &st);
 	fuse_reply_attr(fr, &st, 0);
 }
 

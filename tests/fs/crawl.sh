@@ -77,10 +77,10 @@ is 'no rank' "$(rank_pids)" ''
 cell 'text, numbers = "words", [1, 2, 3]
 print("printed")'
 everything 'when idle'
-ok grep -q words "$T/copy/group/vars/text"
+ok grep -q words "$T/cp/group/vars/text"
 is 'what tar got' "$(tar -xOf "$T/all.tar" ./group/vars/numbers 2>/dev/null)" '[1, 2, 3]'
-is 'copied' "$(cat "$T/copy/group/rank0/stdout")" printed
-is 'the link' "$(readlink "$T/copy/group/cells/last")" 1
+is 'copied' "$(cat "$T/cp/group/rank0/stdout")" printed
+is 'the link' "$(readlink "$T/cp/group/cells/last")" 1
 
 # a program, as they are: its names are locals; and what waits behind it
 submit 'import os

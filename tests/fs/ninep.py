@@ -507,6 +507,9 @@ def test_mount_and_socket_show_the_same():
         client.put("group/cell", b"x += 1")
         with open(f"{both.mount}/group/vars/x", encoding="ascii") as file:
             assert file.read() == "42\n"
+        os.mkdir(f"{both.mount}/other")
+        client.rpc(76, struct.pack("<I", 0) + text("other") + struct.pack("<I", 0x200))
+        assert not os.path.exists(f"{both.mount}/other"), "it was removed over the socket"
         # the watchdog briefly uses the mount when there is news
         unmount = ["fusermount3", "-q", "-u", both.mount]
         wait(lambda: subprocess.call(unmount) == 0, "it is unmounted")
