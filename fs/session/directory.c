@@ -192,8 +192,8 @@ directory_mkdir(fuse_req_t fr, fuse_ino_t parent, const char *name, mode_t mode)
 		request_error(fr, -r);
 }
 
-/* The directory of a removed group. What was in use there at the rmdir, by the watchdog for one, the
- * kernel would remember until its memory runs short, and with it we the nodes. */
+/* The directory of a removed group. What was in use there at the rmdir, by the watchdog for one,
+ * the kernel would remember until its memory runs short, and with it we the nodes. */
 struct removed {
 	struct node *dir; /* with a lookup of ours */
 	struct buf names; /* that the kernel had looked up in it, each with its NUL */
