@@ -205,7 +205,7 @@ def _raise():
     spared = {thread for thread in names if _importing.get(thread, now + 1) > now}
     threads = _ddip.cancel(Cancelled, spared)
     for thread in names.keys() & set(threads):
-        _importing.setdefault(thread, now + imports.WAIT_S)
+        _importing.setdefault(thread, now + imports.wait_s(names[thread]))
         if thread not in spared:
             imports.note_interrupted(names[thread])
     return threads

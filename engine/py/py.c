@@ -490,6 +490,39 @@ py_identities(PyObject *module, PyObject *items)
 	return found;
 }
 
+/* Adds those of all that are of this class. Runs no Python. */
+static int
+add_instances(PyObject *found, PyObject *all, PyObject *class)
+{
+	for (Py_ssize_t i = 0, n = PyList_Size(all); i < n; i++) {
+		PyObject *each = PyList_GetItem(all, i);
+
+		if (PyType_IsSubtype(Py_TYPE(each), (PyTypeObject *)class) &&
+		    PyList_Append(found, each) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+/* The objects of a class that the garbage collector knows. No other thread runs Python before the
+ * list of all is gone: if one drops a tensor that it holds, torch before 2.9 prints a warning, and
+ * the Python object is dead. */
+static PyObject *
+py_instances(PyObject *module, PyObject *class)
+{
+	PyObject *gc = PyImport_ImportModule("gc");
+	PyObject *all = gc ? PyObject_CallMethod(gc, "get_objects", NULL) : NULL;
+	PyObject *found = all ? PyList_New(0) : NULL;
+
+	if (found && add_instances(found, all, class) < 0) {
+		Py_DECREF(found);
+		found = NULL;
+	}
+	Py_XDECREF(all);
+	Py_XDECREF(gc);
+	return found;
+}
+
 static PyObject *
 py_collectives(PyObject *module, PyObject *unused)
 {
@@ -615,6 +648,7 @@ static PyMethodDef methods[] = {
     {"arm", py_arm, METH_O, "arm(bool) -> (optimizer, forward, collective, period in us)"},
     {"set_locals", py_set_locals, METH_VARARGS, "set_locals(frame, names) -> bool"},
     {"identities", py_identities, METH_O, "identities(dict) -> bytes: keys, values, types"},
+    {"instances", py_instances, METH_O, "instances(class) -> list"},
     {"display_fd", py_display_fd, METH_NOARGS, "The pipe for rich output, -1: none"},
     {"boot", py_boot, METH_O, "boot(role): runs ddip_engine.boot.main(role)"},
     {"zygote", py_zygote, METH_NOARGS, "Serves forks; returns (kind, name, env) in a child"},

@@ -127,6 +127,8 @@
  *   set_locals(frame, names) -> bool  before CPython 3.13: binds local variables of a function that
  *                              runs. False: this Python cannot
  *   identities(dict) -> bytes  three pointers for each item, in order: the key, the value, its type
+ *   instances(class) -> list   the objects of a class that the garbage collector knows; those of a
+ *                              class that only claims to be a subclass are not among them
  *   display_fd() -> int        the pipe for rich output; -1: none
  *   boot(role)                 called once by the launcher: makes `ddip_engine` importable, and
  *                              calls its boot.main with "zygote", "rank" or "store"

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import wire
 from wire import PYTHON, Agent, same, until
@@ -123,6 +124,33 @@ len(getattr({name}, 'taken', ()))"""
             same(a.wait("Nsignalled").raised, 1)
         r = a.finish(0, tag)[0]
         same((r.outcome, r.value), (2, b"") if name == "blocks" else (0, b"1"))
+
+
+def check_importing_torch(a):
+    """An import of torch's modules has more time: they can't be imported again."""
+    path = os.path.join(a.dir, "slow.py")
+    with open(path, "w", encoding="utf-8") as f:
+        f.write(f"""
+import os, time
+print('imports')
+while not os.path.exists({path!r} + '.go'): time.sleep(0.01)
+""")
+    setup = f"""
+import sys, types
+from ddip_engine.cells import imports
+imports.WAIT_S, usual = 0.1, imports.WAIT_S
+torch = sys.modules.setdefault('torch', types.ModuleType('torch'))
+torch.__path__ = [*getattr(torch, '__path__', ()), {a.dir!r}]"""
+    a.run(0, setup)
+    tag = begin(a, 93, "import time, torch.slow; time.sleep(60)", b"on\nimports\n")
+    a.send("Nintr", 0, 93, 0)
+    time.sleep(0.5)  # a wrong interrupt has its time
+    a.call("Tstack", 0)  # earlier messages have arrived by now
+    assert not [m for m in a.seen if m.name == "Nsignalled" and m.raised], a.seen
+    open(path + ".go", "w").close()
+    same(a.finish(0, tag)[0].outcome, 2)
+    same(a.run(0, "'torch.slow' in sys.modules")[0].value, b"True")
+    a.run(0, "imports.WAIT_S = usual; del sys.modules['torch.slow'], torch.__path__[-1], torch")
 
 
 LOCKS = "import logging; print(hasattr(logging, '_releaseLock'))"  # before Python 3.13
@@ -327,6 +355,7 @@ def test_signalled():
         check_own_handler(a)
         check_blocked(a)
         check_importing(a)
+        check_importing_torch(a)
         if subprocess.check_output([PYTHON, "-c", LOCKS]) == b"True\n":
             check_forking(a)
         check_nccl(a)

@@ -113,6 +113,37 @@ print('shown'); os.write(2, b'error'); subprocess.run(["echo", "child"])
 print(os.fstat(0) == before); file.seek(0); file.read()"""
 
 
+HELD = """
+import io, sys, threading
+from ddip_engine.cells import program_end
+held, counts, ended = [], set(), []
+def look():
+    while not ended:
+        counts.add(sys.getrefcount(held))
+interval = sys.getswitchinterval()
+sys.setswitchinterval(1e-6)
+looks = threading.Thread(target=look)
+looks.start()
+with open("/dev/null", "w") as file:
+    for _ in range(20):
+        program_end._end_files(None)
+        file.write("text")
+    found = file in __import__("_ddip").instances(io.IOBase.__base__)
+ended.append(1)
+looks.join()
+sys.setswitchinterval(interval)
+found, len(counts)
+"""
+
+
+def test_what_looks_for_files_holds_nothing():
+    """The look for open files holds no object while another thread runs: before torch 2.9 a tensor
+    that C++ owns would be broken by that, and a warning printed."""
+    with Agent() as a:
+        a.spawn(0)
+        same(a.run(0, HELD)[0].value, b"(True, 1)")
+
+
 def test_descriptors_are_restored():
     """Those of input and output, whatever the program does to them."""
     with Agent() as a:

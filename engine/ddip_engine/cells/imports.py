@@ -20,6 +20,9 @@ import _ddip
 from ddip_engine import patches
 
 WAIT_S = 2.0  # for an import in progress
+# Of torch's modules: what they have registered, in C++ and in torch's tables, can't be registered
+# again, and torch._dynamo takes seconds on a busy machine.
+TORCH_WAIT_S = 10.0
 _AGAIN_S = 0.02  # between checks whether it is done, and whether the interrupt was taken;
 _AGAIN_MAX_S = 0.5  # the pause of the latter grows up to this
 
@@ -33,9 +36,9 @@ class _Interrupt:
     """An interrupt that came too early; it is sent again when what was under way is done, or takes
     too long."""
 
-    def __init__(self, cell):
+    def __init__(self, cell, names):
         self.cell = cell
-        self.deadline = time.monotonic() + WAIT_S
+        self.deadline = time.monotonic() + wait_s(names)
         self.held = True  # still to be sent
         start_new_thread(self._send, (get_ident(),))
 
@@ -63,6 +66,12 @@ class _Interrupt:
         return time.monotonic() < self.deadline
 
 
+def wait_s(names):
+    """For how many seconds an interrupt waits for the import of these modules."""
+    torch = any(name.partition(".")[0] == "torch" for name in names)
+    return TORCH_WAIT_S if torch else WAIT_S
+
+
 def put_off(frame, cell):
     """Returns True if the interrupt is deferred, since modules are being imported in this frame, or
     logging's lock is being taken or released."""
@@ -70,7 +79,7 @@ def put_off(frame, cell):
     busy = _delaying(frame)
     if busy and _waiting is None:
         with contextlib.suppress(RuntimeError):  # no thread can be started to wait
-            _waiting = _Interrupt(cell)
+            _waiting = _Interrupt(cell, under_way(frame))
             return True
     elif busy and _waiting.is_early():
         _waiting.held = True

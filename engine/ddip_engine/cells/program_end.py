@@ -3,12 +3,12 @@ registered with atexit, children, finalizers, files and timers. What was there b
 """
 
 import contextlib
-import gc
 import io
 import signal
 import sys
 import threading
 
+import _ddip
 from ddip_engine import patches, raised
 from ddip_engine.cells import streams
 
@@ -91,10 +91,8 @@ def _end_all_pools(kind):
     of the program waits for its own."""
     import concurrent.futures
 
-    kind = getattr(concurrent.futures, kind)
-    for each in gc.get_objects():
-        if issubclass(type(each), kind):
-            each.shutdown(wait=False)
+    for each in _ddip.instances(getattr(concurrent.futures, kind)):
+        each.shutdown(wait=False)
 
 
 def end_functions(around):
@@ -190,7 +188,7 @@ def _end_files(around):
     for handler in list(patches.LOG_HANDLERS.get(())):
         if (handler := handler()) is not None:
             _call("handler", handler.flush)
-    files = [each for each in gc.get_objects() if issubclass(type(each), io.IOBase)]
+    files = _ddip.instances(io.IOBase.__base__)  # that of C, which all of them have
     texts = [each for each in files if isinstance(each, io.TextIOBase)]
     for file in texts + [each for each in files if not isinstance(each, io.TextIOBase)]:
         with contextlib.suppress(Exception):  # closed, not for writing, or its disk is full
