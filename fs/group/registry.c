@@ -14,8 +14,8 @@
 #include "group/store.h"
 #include "host/ticks.h"
 #include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
+#include <ftw.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { NAME_LENGTH = 64 };
+enum {
+	NAME_LENGTH = 64,
+	DESCRIPTORS = 8 /* that a walk keeps open */
+};
 
 struct group_list groups = TAILQ_HEAD_INITIALIZER(groups);
 
@@ -149,20 +152,12 @@ take_down(struct group *g)
 	group_unref(g);
 }
 
-/* Deletes the spools of a removed group, also those of ranks that it had when it was larger. */
-static void
-remove_files(const char *dir)
+static int
+remove_one(const char *path, const struct stat *st, int type, struct FTW *at)
 {
-	DIR *d = opendir(dir);
-	struct dirent *de;
-
-	while (d && (de = readdir(d)))
-		if (de->d_type != DT_DIR && unlinkat(dirfd(d), de->d_name, 0) < 0)
-			note("%s/%s: %s", dir, de->d_name, strerror(errno));
-	if (d)
-		closedir(d);
-	if (rmdir(dir) < 0)
-		note("%s: %s", dir, strerror(errno));
+	if (remove(path) < 0)
+		note("%s: %s", path, strerror(errno));
+	return 0;
 }
 
 int
@@ -171,7 +166,9 @@ group_remove(struct group *g, struct err *e)
 	if (g->life.state != G_NEW && g->life.state != G_STOPPED)
 		return fail(
 		    e, EBUSY, "the group %s has engines: echo stop > %s/ctl", g->name, g->name);
-	remove_files(g->run_dir);
+	/* the spools, also of ranks that it had when it was larger, and what lay beside programs */
+	if (nftw(g->run_dir, remove_one, DESCRIPTORS, FTW_PHYS | FTW_DEPTH | FTW_MOUNT) < 0)
+		note("%s: %s", g->run_dir, strerror(errno));
 	take_down(g);
 	return 0;
 }

@@ -20,7 +20,11 @@ is 'their own cells' "$(readlink "$M/a/cells/last")" 1
 is 'rmdir of a live one' "$(errno rmdir "$M/a")" EBUSY
 exec 5<"$M/a/events" 6<"$M/a/status"
 echo stop >"$M/a/ctl"
+kept=$(key "$M/a/status" spool)
+mkdir -p "$kept/files/copies" && ln -s "$T" "$kept/files/link" && touch "$kept/files/copies/beside.py"
 rmdir "$M/a" || bad rmdir
+[ ! -e "$kept" ] || bad "files stay: $(find "$kept")"
+[ -d "$T" ] || bad 'a link was followed'
 is 'gone' "$(errno read "$M/a/status")" ENOENT
 is 'an open live file' "$("$PLAIN_PYTHON" -c "
 import errno, os
