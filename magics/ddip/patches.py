@@ -418,6 +418,26 @@ DDP_OPTIMIZER = Row(
     PRIVATE, "torch.distributed", "Reducer._set_optimizer_in_backward", "the same",
     "a model with such optimizers must be wrapped again after a rebuild",
 )
+FSDP_STATE = Row(
+    ATTRIBUTE, "torch.distributed.fsdp", "FSDPModule._get_fsdp_state",
+    "tells whether the parameters of fully_shard() are gathered when they are saved",
+    "gathered parameters are saved whole, and cannot be loaded",
+)
+FSDP_PASS = Row(
+    ATTRIBUTE, "torch.distributed.fsdp", "FSDPState._training_state",
+    "tells whether a model of fully_shard() is in the middle of a pass when it is saved",
+    "what is loaded in the middle of a pass is not what the step goes on with",
+)
+FSDP_GROUPS = Row(
+    ATTRIBUTE, "torch.distributed.fsdp", "FSDPState._fsdp_param_groups", "the same",
+    "gathered parameters are saved whole, and cannot be loaded",
+    optional=True,  # older versions have the next one
+)
+FSDP_GROUP = Row(
+    ATTRIBUTE, "torch.distributed.fsdp", "FSDPState._fsdp_param_group", "the same",
+    "gathered parameters are saved whole, and cannot be loaded",
+    optional=True,
+)
 RECONFIGURE = Row(
     OFFICIAL, _C10D, "ProcessGroup.reconfigure", "a rebuild gives all groups new connections",
     "a rebuild makes the default group again, and others are lost",

@@ -95,7 +95,7 @@ def _save(path, token, scope, call):
     def pickled():
         about = {"path": list(sys.path), "cwd": "", "frame": scope.where(), "own": [*scope.own]}
         names = dict(scope.all)
-        pickle, pickler, head = clone.dump(names, about, tracks=False)
+        pickle, pickler, head = clone.dump(names, about, saves=True)
         hides = f"the global of this name: {scope.where()} has a variable of its own"
         lost[:] = head["failures"] + [(name, hides) for name in scope.hidden]
 

@@ -6,6 +6,7 @@ shared. The bytes of arrays and tensors are the file's buffers. The head is a pi
 
     names     (name, length of its pickle, number of `outside` buffers before it, of all buffers)
     states    names whose pickle is a list of the tensors and optimizers in them, instead of them
+    sharded   names that have shards of this rank
     failures  (name, reason)
     outside   the indexes of the buffers that the pickles name by NEXT_BUFFER
     lines     the lines of functions that cells have defined, for tracebacks
@@ -25,7 +26,7 @@ import types
 from errno import EOPNOTSUPP
 
 from ddip_engine import p5, raised, state
-from ddip_engine.data import clone_load, clone_paths, gpu, room
+from ddip_engine.data import clone_load, clone_paths, clone_shards, gpu, room
 from ddip_engine.data.arrays import is_tensor
 from ddip_engine.data.view import export_written, one_line, reason
 from ddip_engine.state import Cancelled, EngineError
@@ -46,25 +47,27 @@ def export(name, value):
     return export_written(lambda file: p5.write(file.write, pickled, buffers))
 
 
-def dump(left, about, tracks=True):
+def dump(left, about, saves=False):
     """Pickles what can be of these names, which are taken from the dict if they cannot.
 
     Returns (what a p5 file has as its pickle, the pickler that keeps the buffers, the head).
-    about: more entries of the head. tracks: a class that is made again is the one which the same
-    bytes, or later ones, have made before; without, bytes are the same for the same class.
+    about: more entries of the head. saves: it is for this rank itself, later: it has what is
+    sharded, and bytes are the same for the same class; without, a class that is made again is the
+    one which the same bytes, or later ones, have made before.
     """
     failures, states, found = {}, [], clone_paths.find(left)
     paths = {key: path for key, (path, _) in found.items()}
-    while failed := (pickler := _pickler(paths, tracks)).dump_all(left):
+    while failed := (pickler := _pickler(paths, saves)).dump_all(left):
         for each, why in failed:
             failures.setdefault(each, why)
             value = left.pop(each)
-            if each not in states and (parts := _states(each, value)):
+            if each not in states and (parts := _states(each, value, saves)):
                 left[each] = parts
                 states.append(each)
     head = {
         "names": pickler.places,
         "states": states,
+        "sharded": list(pickler.sharded),
         "failures": list(failures.items()),
         "outside": pickler.outside,
         "lines": pickler.lines,
@@ -76,12 +79,12 @@ def dump(left, about, tracks=True):
     return pickled, pickler, head
 
 
-def _states(name, value):
+def _states(name, value, saves):
     """The tensors, and the optimizers that can be pickled, in what cannot be."""
     found = [part for _, part in clone_paths.find({name: value}).values() if part is not value]
     tensors = [part for part in found if is_tensor(part)]
     others = [part for part in found if not is_tensor(part) and not hasattr(part, "buffers")]
-    lost = {i for i, _ in _failing(dict(enumerate(others)))}
+    lost = {i for i, _ in _failing(dict(enumerate(others)), saves)}
     return tensors + [part for i, part in enumerate(others) if i not in lost]
 
 
@@ -145,8 +148,8 @@ def _bytes_of(storage):
     return memoryview((ctypes.c_ubyte * size).from_address(flat.data_ptr())), flat
 
 
-def _pickler(paths, tracks=True):
-    """A pickler. paths: of the tensors, modules and optimizers, by their ids."""
+def _pickler(paths, saves):
+    """A pickler. paths: of the tensors, modules and optimizers, by their ids; saves: see dump()."""
     parent = p5.base()
 
     class Pickler(parent):
@@ -155,12 +158,17 @@ def _pickler(paths, tracks=True):
         def __init__(self):
             self.file, self.buffers, self.kept, self.outside = io.BytesIO(), [], [], []
             self.places, self.lines, self.storages, self.first = [], {}, {}, 0
-            self.paths = paths
+            self.paths, self.saves = dict(paths), saves
+            self.name, self.sharded = None, {}
             super().__init__(self.file, protocol=5, buffer_callback=self.buffer)
 
         def buffer(self, buffer):
             self.outside.append(len(self.buffers))
             self.buffers.append(buffer.raw())
+
+        def note_sharded(self):
+            """The name that is pickled has shards of this rank."""
+            self.sharded[self.name] = None
 
         def dump_all(self, names):
             """Pickles all values. If one fails, returns [(name, reason)] of those that cannot be
@@ -168,14 +176,14 @@ def _pickler(paths, tracks=True):
             for name, value in names.items():
                 self.file.seek(0, io.SEEK_END)
                 before, outside = self.file.tell(), len(self.outside)
-                self.first = len(self.buffers)
+                self.first, self.name = len(self.buffers), name
                 try:
                     self.dump(value)
                 except (Cancelled, MemoryError):
                     raise
                 except Exception as e:  # pickling runs methods of arbitrary objects
                     later = list(names)[list(names).index(name) + 1 :]
-                    failing = _failing({each: names[each] for each in later})
+                    failing = _failing({each: names[each] for each in later}, saves)
                     return [(name, _why(name, value, e, self)), *failing]
                 self.places.append((name, self.file.tell() - before, outside, self.first))
             return None
@@ -189,7 +197,7 @@ def _pickler(paths, tracks=True):
                 return reduced
             make, args, *rest = reduced
             facts = value.__qualname__, type(value), value.__bases__
-            if not tracks:  # cloudpickle names classes by numbers of its own
+            if saves:  # cloudpickle names classes by numbers of its own
                 args = tuple(None if _is_track(each) else each for each in args)
             own = (rest[3], rest[0]) if len(rest) == 4 else (None, None)
             return clone_load.class_, (*facts, make, args), own, None, None, clone_load.fill_class
@@ -201,11 +209,11 @@ def _is_track(value):
     return type(value) is str and _TRACK.fullmatch(value) is not None
 
 
-def _failing(names):
+def _failing(names, saves):
     """[(name, reason)] of those that cannot be pickled."""
     found = []
     for name, value in names.items():
-        alone = _pickler({})
+        alone = _pickler({}, saves)
         try:
             alone.dump(value)
         except (Cancelled, MemoryError):
@@ -247,6 +255,8 @@ def _reduce(pickler, value):
     names = {kind.__name__ for kind in type(value).__mro__}
     if "ProcessGroup" in names:
         return _reduce_group(value)
+    if pickler.saves and (reduced := clone_shards.reduce(pickler, value)) is not NotImplemented:
+        return reduced
     if names & {*_SHARDED}:
         raise EngineError(EOPNOTSUPP, "sharded over the ranks: each rank has a part of its own")
     if isinstance(value, torch.device):

@@ -79,7 +79,9 @@ class _Loading:
 
     def __init__(self, buffers, head, space):
         self.buffers, self.head = buffers, head
-        self.here = dict(clone_paths.find(space).values())
+        self.space = space
+        self.others = {}  # other paths of an object -> its path in self.here
+        self.here = dict(clone_paths.find(space, True, self.others).values())
         self.kept = set()  # ids of what stays: objects in self.here, and classes
         self.taken = {}  # address of a storage of this rank -> the Storage that is copied into it
         self.filled = {}  # id -> object that was made and got all that it has
@@ -113,7 +115,7 @@ class _Loading:
             except (Cancelled, KeyboardInterrupt, MemoryError):
                 raise
             except BaseException as e:  # unpickling can run any code
-                text = str(e) if isinstance(e, _Lost) else reason(e)
+                text = str(e) if isinstance(e, Refused) else reason(e)
                 self.failures.append((name, text))
                 self.pending = [each for each in self.pending if each[0] != name]
                 first, after = _count(data[:at]), _count(data[: at + size])
@@ -156,6 +158,26 @@ class _Loading:
         self.kept.add(id(value))
         return value
 
+    def at(self, path):
+        """The tensor, module or optimizer of this rank that has this path, unless it stays for
+        another one; None: there is none."""
+        if path in self.here:
+            return None if self.keeps(self.here[path]) else self.here[path]
+        end = len(path or "")
+        while end > 0:
+            if (first := self.others.get(path[:end])) is not None:
+                return self.at(first + path[end:])
+            end = path.rfind(".", 0, end)
+        return None
+
+    def meshes(self):
+        """The meshes of this rank."""
+        for value in [*self.space.values(), *self.here.values()]:
+            if clone_paths.is_kind(value, "DeviceMesh"):
+                yield value
+            elif clone_paths.is_sharded_tensor(value):
+                yield value.device_mesh
+
     def later(self, function, *args):
         """Calls the function once everything has been decoded."""
         self.pending.append((self.name, functools.partial(function, *args)))
@@ -183,8 +205,8 @@ class _Loading:
 
     def leave(self, unwanted, generators):
         """Does nothing with these names and random generators ({name: reason})."""
-        failed = {name for name, _ in self.failures}
-        self.failures += [pair for pair in unwanted.items() if pair[0] not in failed]
+        self.failures = [each for each in self.failures if each[0] not in unwanted]
+        self.failures += unwanted.items()
         self.pending = [each for each in self.pending if each[0] not in unwanted]
         self.values = {n: value for n, value in self.values.items() if n not in unwanted}
         for kind, why in generators.items():
@@ -210,8 +232,13 @@ class _Unpickler(pickle.Unpickler):
         return self.given[pid]
 
 
-class _Lost(Exception):
-    """A name refers to an object that could not be made."""
+class Refused(Exception):
+    """A name needs what is not here, or could not be made."""
+
+
+def loading():
+    """The _Loading in progress."""
+    return _now
 
 
 def ops(data):
@@ -251,15 +278,16 @@ def _constants(part, first, memo, find):
 
 
 def _is_dtype(value):
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(value, numpy.dtype)
+    numpy, torch = sys.modules.get("numpy"), gpu.torch_module()
+    kinds = tuple(module.dtype for module in (numpy, torch) if module is not None)
+    return isinstance(value, kinds)
 
 
 def _check_memo(part, lost):
     """Refuses a pickle that takes something from the memo that could not be made."""
     for op, arg in ops(part):
         if op in FROM_MEMO and arg in lost:
-            raise _Lost(f"it shares an object with {lost[arg]}")
+            raise Refused(f"it shares an object with {lost[arg]}")
 
 
 def _set_torch(states):
@@ -392,7 +420,7 @@ class Storage:
 def tensor(path, is_parameter, storage, form, wants_grad):
     """A tensor over this storage; that of this rank at this path, if it has the same form."""
     torch = gpu.torch_module()
-    old = _now.here.get(path)
+    old = _now.at(path)
     if type(old) is (torch.nn.Parameter if is_parameter else torch.Tensor) and old.is_leaf:
         has = old.dtype, tuple(old.shape), old.stride(), old.storage_offset()
         strided = old.layout is torch.strided and not old.is_quantized
@@ -409,7 +437,7 @@ def tensor(path, is_parameter, storage, form, wants_grad):
 def fill_tensor(made, rest):
     """Sets the gradient and the attributes of a tensor."""
     if _now.keeps(made):
-        _now.later(_update_tensor, made, *rest)
+        _now.later(update_tensor, made, *rest)
     else:
         _set_tensor(made, *rest)
     _fills(made)
@@ -421,7 +449,8 @@ def _set_tensor(made, grad, wants_grad, attributes):
     made.__dict__.update(attributes or {})
 
 
-def _update_tensor(made, grad, wants_grad, attributes):
+def update_tensor(made, grad, wants_grad, attributes):
+    """Sets these of a tensor that stays, whose bytes have changed."""
     torch = gpu.torch_module()
     torch.autograd.graph.increment_version(made)
     made.requires_grad_(wants_grad)
@@ -431,7 +460,7 @@ def _update_tensor(made, grad, wants_grad, attributes):
 
 def holder(path, kind, make, args):
     """A module or an optimizer; that of this rank at this path, if it is of the same class."""
-    old = _now.here.get(path)
+    old = _now.at(path)
     return _now.keep(old) if type(old) is kind else make(*args)
 
 

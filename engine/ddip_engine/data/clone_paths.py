@@ -6,18 +6,23 @@ from ddip_engine.data import gpu
 from ddip_engine.data.arrays import is_tensor
 
 
-def find(space):
+def find(space, shards=False, others=None):
     """Maps the ids of the tensors, modules and optimizers in a namespace to (path, object). Paths
-    are alike on all ranks: `model.0.weight`."""
-    found, seen = {}, set()
+    are alike on all ranks: `model.0.weight`. shards: also of this rank's shards of DTensors.
+    others: a dict for the other paths of an object, with its path."""
+    found, seen = {}, {}
     waiting = list(sorted(space.items(), reverse=True))
     while waiting:
         path, value = waiting.pop()
-        if id(value) in seen:
+        if (first := seen.setdefault(id(value), path)) is not path:
+            if others is not None:
+                others[path] = first
             continue
-        seen.add(id(value))
         if is_tensor(value) or is_holder(value):
             found[id(value)] = path, value
+        if shards and is_sharded_tensor(value):
+            local = local_of(value)
+            found[id(local)] = local_path(path), local
         try:
             parts = _parts(value)
         except Exception:  # code of a module's class
@@ -30,6 +35,28 @@ def is_holder(value):
     """True for a module or an optimizer."""
     torch = gpu.torch_module()
     return torch is not None and isinstance(value, (torch.nn.Module, torch.optim.Optimizer))
+
+
+def is_kind(value, name):
+    """Has its class this name, or one that it inherits from?"""
+    return any(kind.__name__ == name for kind in type(value).__mro__)
+
+
+def is_sharded_tensor(value):
+    """True for a DTensor."""
+    return is_tensor(value) and is_kind(value, "DTensor")
+
+
+def local_of(value):
+    """This rank's shard of a DTensor: a new tensor over its bytes."""
+    with gpu.torch_module().no_grad():
+        local = value.to_local()
+        return (local.wait() if is_kind(local, "AsyncCollectiveTensor") else local).detach()
+
+
+def local_path(path):
+    """The path of the shard of a DTensor."""
+    return f"{path}.local"
 
 
 def _parts(value):

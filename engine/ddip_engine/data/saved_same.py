@@ -11,7 +11,8 @@ def differing(files):
     """{name: reason} of the names of rank 0 that are not the same on all ranks, and of those which
     it lacks; the same of its random generators. files: the bytes of each rank."""
     first, *others = map(_Names, files)
-    names, generators = {}, {}
+    text = f"it is sharded over the ranks: load it in a group of {1 + len(others)} ranks"
+    names, generators = {name: text for each in (first, *others) for name in each.sharded}, {}
     for rank, other in enumerate(others, 1):
         for name in first.texts:
             if name not in names and not first.equals(other, name):
@@ -35,7 +36,7 @@ class _Names:
 
     def __init__(self, data):
         head, pickles, self.buffers = clone_load.split(data)
-        self.random = head["random"]
+        self.random, self.sharded = head["random"], head["sharded"]
         self.texts = {}  # name -> its pickle, as text that does not depend on the others
         self.owners = {}  # name -> the names that have objects of it
         self.spans = {}  # name -> the first of its buffers, the one after the last
