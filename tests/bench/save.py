@@ -1,5 +1,6 @@
 """Saved directories: `save` and `load` of 2 ranks with 1 GiB each, beside `cp` of the same bytes to
-the same disk, and fsync, as save does it. A load reads what was just written."""
+the same disk, and fsync, as save does it. A load reads what was just written. The standstill is the
+longest time between two steps of a running cell within which it is saved."""
 
 import contextlib
 import os
@@ -49,6 +50,31 @@ def copy(source, to):
         os.close(fd)
 
 
+STEPS = """
+import time
+opt, go, longest, last = torch.optim.SGD([torch.zeros(1, requires_grad=True)]), True, 0.0, 0.0
+while go:
+    opt.step()
+    now = time.perf_counter()
+    longest, last = max(longest, now - (last or now)), now
+    time.sleep(0.001)
+"""
+
+
+def standstill(m, save):
+    """Seconds that the slowest rank of a running cell made no step while it was saved."""
+    fd = os.open(m.file("cell"), os.O_WRONLY | os.O_NONBLOCK)
+    os.write(fd, STEPS.encode())
+    os.close(fd)
+    while b"clock=optimizer" not in m.read("status"):
+        time.sleep(0.01)
+    save()
+    m.write("steer", "go = False")
+    with contextlib.suppress(OSError):  # the cell has ended
+        m.write("cell", "pass")
+    return max(float(m.read(f"rank{rank}/vars/longest")) for rank in range(2))
+
+
 def main(report):
     with Mount(size=2, gpus="none") as m:
         m.write("cell", f"import torch; x = torch.rand({SIZE // 4 // 16}, 16) + rank")
@@ -65,6 +91,8 @@ def main(report):
                 peer.append(its)
                 for what, list_ in ours.items():
                     list_.append(taken[what])
+        stood = standstill(m, lambda: m.write("ctl", f"save {saved}\n"))
+        report.add("standstill of a running cell", seconds([stood]), f"cp, fsync {seconds(peer)}")
         for what, list_ in ours.items():
             work, goal = f"{what} of 2 ranks × 1 GiB", "1.2×"
             report.add(work, seconds(list_), f"cp, fsync {seconds(peer)}", ratio(list_, peer), goal)

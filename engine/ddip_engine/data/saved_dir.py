@@ -33,7 +33,9 @@ MANIFEST, LOST = "manifest.json", "lost"
 _BEGUN, _READY, _WRITTEN, _DONE, _FAILED = 1, 2, 3, 4, 16  # sizes; FAILED + errno
 _SHARED_S = 10.0  # in which ranks of several hosts have to see each other's files
 _LEAVES_S = 2.0  # how long an interrupted rank waits for the disk
-_PART = 16 << 20  # bytes that are written between two looks at whether they are still wanted
+# Bytes of a write: for larger ones the page cache takes larger pieces of memory, which costs more
+# than it saves. Between two the rank looks whether they are still wanted.
+_PART = 64 << 10
 _FREED = 64  # files that are freed later, at most
 _POLL_S = (0.0005, 0.02)
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -242,7 +244,7 @@ class Aside:
     def write(self, name, write):
         """Makes a file of what write(write_all) passes to its argument, and has it on the disk.
         Returns its size."""
-        with open(os.open(name, _NEW, 0o600, dir_fd=self.fd), "wb", 1 << 20) as file:
+        with open(os.open(name, _NEW, 0o600, dir_fd=self.fd), "wb") as file:
 
             def write_all(data):
                 data = memoryview(data)
