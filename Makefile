@@ -412,7 +412,7 @@ PAGES := $(wildcard fs/*.[1-8] scripts/*.[1-8])
 # STRIP=1: without symbols, for packages
 INSTALL_PROGRAM := install $(if $(STRIP),-s)
 # The notebooks' package, which the shell tool uses, too. With PYTHON= all is also installed into that environment.
-PACKAGE := $(patsubst magics/%,%,$(wildcard magics/ddip/*.py magics/ddip/*/*.py))
+PACKAGE := $(patsubst magics/%,%,$(wildcard $(addprefix magics/ddip/,*.py */*.py py.typed)))
 .PHONY: install uninstall deb wheel bundle clean picture screenshots version help
 install: all
 	install -d $(D)/bin $(D)/libexec/ddipfs/ddip_tool $(addprefix $(D)/share/man/man,1 4 7) \

@@ -94,14 +94,15 @@ def version():
 
 
 def project():
-    """The tables of pyproject.toml: {table: {key: value}}. Python 3.10 cannot read TOML; strings
-    and lists of strings, which are all that is there, are the same in Python."""
+    """The tables [project…] of pyproject.toml: {table: {key: value}}. Python 3.10 cannot read TOML;
+    strings and lists of strings, which are all that is in these, are the same in Python."""
     text = (HOME / "pyproject.toml").read_text(encoding="utf-8")
     tables = re.split(r"^\[(.*)\]$", text, flags=re.M)[1:]
     assignment = re.compile(r"^([\w-]+) = (.*?)$(?=\n[\w-]|\n*\Z)", re.M | re.S)
     return {
         name: {key: ast.literal_eval(value) for key, value in assignment.findall(body)}
         for name, body in zip(tables[::2], tables[1::2], strict=True)
+        if name.startswith("project")
     }
 
 
@@ -158,7 +159,7 @@ def source_files():
 
 def python_files():
     """The Python package: (path, bytes, mode) of each file."""
-    for file in sorted(PACKAGE.rglob("*.py")):
+    for file in sorted((*PACKAGE.rglob("*.py"), *PACKAGE.rglob("py.typed"))):
         yield str(file.relative_to(PACKAGE)), file.read_bytes(), PLAIN
 
 

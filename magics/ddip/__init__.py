@@ -4,6 +4,29 @@ Everything is done by file operations on a ddipfs mount. Importing this package 
 nothing: functions that need torch import it when they are called.
 """
 
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from ddip.errors import DipError as DipError
+    from ddip.errors import RemoteError as RemoteError
+    from ddip.groups import Group as Group
+    from ddip.groups import group as group
+    from ddip.interrupts import PeerFailed as PeerFailed
+    from ddip.interrupts import Preempted as Preempted
+    from ddip.interrupts import Restarted as Restarted
+    from ddip.interrupts import Stopped as Stopped
+    from ddip.interrupts import Timeout as Timeout
+    from ddip.jobs.imports import global_imports as global_imports
+    from ddip.jobs.imports import import_star as import_star
+    from ddip.jobs.torchddp import TorchDDPCtx as TorchDDPCtx
+    from ddip.jobs.torchddp import in_torchddp as in_torchddp
+    from ddip.jobs.workers import ranch as ranch
+    from ddip.shown.results import Out as Out
+
+
 __version__ = "0.1.0"
 
 # public name -> the module that defines it
@@ -28,29 +51,31 @@ _HOMES = {
 __all__ = [*_HOMES, "load_ipython_extension", "unload_ipython_extension"]
 
 
-def __getattr__(name):
-    """Imports a public name from its module on first access."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'ddip' has no attribute '{name}'")
-    from importlib import import_module
+if not TYPE_CHECKING:  # it would have every name
 
-    value = getattr(import_module("ddip." + _HOMES[name]), name)
-    globals()[name] = value
-    return value
+    def __getattr__(name):
+        """Imports a public name from its module on first access."""
+        if name not in _HOMES:
+            raise AttributeError(f"module 'ddip' has no attribute '{name}'")
+        from importlib import import_module
+
+        value = getattr(import_module("ddip." + _HOMES[name]), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__():
     return sorted(__all__)
 
 
-def load_ipython_extension(shell):
+def load_ipython_extension(shell: InteractiveShell) -> None:
     """Adds the magics, completion and inspection to this shell; idempotent."""
     from ddip.notebook.magics import load
 
     load(shell)
 
 
-def unload_ipython_extension(shell):
+def unload_ipython_extension(shell: InteractiveShell) -> None:
     """Removes them again. The group keeps running."""
     from ddip.notebook.magics import unload
 

@@ -1,5 +1,7 @@
 """The package's exceptions, which are shown as text, without the package's own frames."""
 
+from __future__ import annotations
+
 
 class DipError(Exception):
     """A request that cannot be carried out: the text says what is wrong and what would be right.
@@ -7,7 +9,7 @@ class DipError(Exception):
     errno: that of the file operation that failed; None if it was not a file operation.
     """
 
-    def __init__(self, text="", errno=None):
+    def __init__(self, text: str = "", errno: int | None = None) -> None:
         super().__init__(text)
         self.errno = errno
 
@@ -23,7 +25,7 @@ class GroupGone(DipError):
 class RemoteTraceback(Exception):
     """The cause of an exception that was raised on ranks: its traceback there."""
 
-    def __str__(self):
+    def __str__(self) -> str:
         return self.args[0]
 
 
@@ -33,7 +35,9 @@ class RemoteError(DipError):
     Outside IPython, Python shows the ranks' tracebacks above it, as those of its cause.
     """
 
-    def __init__(self, ename, evalue, ranks, lines, first):
+    def __init__(
+        self, ename: str, evalue: str, ranks: list[int], lines: list[str], first: int
+    ) -> None:
         import re  # late: every call of `ddip` imports this module
 
         super().__init__(f"{ename}({evalue})")
@@ -58,7 +62,7 @@ except ImportError:
 class RemoteInterrupt(KeyboardInterrupt):
     """The cell was interrupted. lines: what the ranks were doing."""
 
-    def __init__(self, text, lines):
+    def __init__(self, text: str, lines: list[str]) -> None:
         super().__init__(text)
         self.lines = lines
 

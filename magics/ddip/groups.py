@@ -3,6 +3,8 @@
 The class is the handle that `%dipper` provides; the magics use it too.
 """
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import os
@@ -12,10 +14,18 @@ import time
 from ddip.errors import DipError, GroupGone
 from ddip.mounts import files, where
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from typing import Any, TypeAlias
+
+    Ranks: TypeAlias = int | str | list[int] | list[str] | tuple[int | str, ...]
+
+
 _STARTED = ("idle", "busy", "recovering")
 
 
-def default_group():
+def default_group() -> str:
     """The name of the group to use: $DDIP_GROUP, else `group`."""
     return os.environ.get("DDIP_GROUP", "group")
 
@@ -37,7 +47,7 @@ def _count_gpus(path):
     return sum(1 for line in lines if not line.startswith("#"))
 
 
-def group(name=None, mount=None):
+def group(name: str | None = None, mount: str | os.PathLike[str] | None = None) -> Group:
     """The handle of a mounted group: ddip.group().run("print(rank)").
 
     name: that of the group; None: in a notebook the one that its magics use, else $DDIP_GROUP, else
@@ -72,34 +82,34 @@ class Group:
 
     app = None  # name of the application that `%makedip -a` prepared
 
-    def __init__(self, path):
+    def __init__(self, path: str) -> None:
         """path: the group's directory, below a mount point or a socket."""
         self.path = path
         files.learn(os.path.dirname(path))
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<ddip.Group {self.path}: {self.describe()}>"
 
     # ---- looking
 
-    def read(self, name):
+    def read(self, name: str) -> str:
         """The text of a file of the group."""
         return files.read_text(os.path.join(self.path, name))
 
-    def status(self):
+    def status(self) -> dict[str, str]:
         """`status` as a dictionary; empty if the mount is gone."""
         try:
             return _pairs(self.read("status"))
         except OSError:
             return {}
 
-    def check(self):
+    def check(self) -> None:
         """Raises GroupGone if it no longer exists."""
         if not self.status():
             raise GroupGone(f"the group {self.path} is gone")
 
     @contextlib.contextmanager
-    def existing(self):
+    def existing(self) -> Iterator[None]:
         """An OSError within becomes GroupGone if the group no longer exists."""
         try:
             yield
@@ -107,31 +117,31 @@ class Group:
             self.check()
             raise
 
-    def settings(self):
+    def settings(self) -> dict[str, str]:
         """`ctl` as a dictionary."""
         return _pairs(self.read("ctl"))
 
-    def ranks(self):
+    def ranks(self) -> list[dict[str, str]]:
         """A dictionary for each rank: state, pid, gpu …"""
         lines = self.read("ranks").splitlines()
         return [dict(word.partition("=")[::2] for word in line.split()[1:]) for line in lines]
 
     @property
-    def size(self):
+    def size(self) -> int:
         """The number of ranks."""
         return len(self.ranks())
 
     @property
-    def ddp_group(self):
+    def ddp_group(self) -> list[int]:
         """The GPU of each rank, or the rank's number if it has none; as in the original Ddip."""
         places = [row.get("gpu", "-") for row in self.ranks()]
         return [int(gpu) if gpu.isdigit() else rank for rank, gpu in enumerate(places)]
 
-    def is_started(self):
+    def is_started(self) -> bool:
         """True if the ranks have started."""
         return self.status().get("state") in _STARTED
 
-    def gpu_count(self):
+    def gpu_count(self) -> int:
         """The number of GPUs that the daemon may use."""
         if self.settings().get("gpus") == "all":
             return _count_gpus(self.path)
@@ -150,13 +160,13 @@ class Group:
         finally:
             files.rmdir(other.path)
 
-    def try_settings(self, verbs):
+    def try_settings(self, verbs: Sequence[str]) -> None:
         """Raises DipError if a setting is refused, so that nothing is stopped for it in vain."""
         if verbs:
             with self._another() as other:
                 other.ctl(*verbs)
 
-    def describe(self):
+    def describe(self) -> str:
         """One line: the state, and the devices that the ranks run on."""
         status = self.status()
         if not status:
@@ -173,7 +183,7 @@ class Group:
             return f"{len(rows)} CPU rank{'' if len(rows) == 1 else 's'}"
         return ", ".join(f"rank {rank} on GPU {gpu}" for rank, gpu in enumerate(gpus))
 
-    def info(self):
+    def info(self) -> str:
         """What `%makedip -i` shows."""
         rows = self.ranks()
         pids = [int(row["pid"]) for row in rows if row.get("pid", "").isdigit()]
@@ -189,13 +199,13 @@ class Group:
 
     # ---- errors
 
-    def failures(self):
+    def failures(self) -> list[dict[str, Any]]:
         """The failures that the group remembers, oldest first, as in error.json."""
         import json  # late: every call of `ddip` imports this module
 
         return json.loads(self.read("error.json"))
 
-    def error_from(self, error, what, since):
+    def error_from(self, error: OSError, what: str, since: float) -> DipError:
         """The DipError for a failed file operation. since: the wall time at which it began.
 
         Its text is that of the group's latest failure since then, if there is one.
@@ -203,14 +213,14 @@ class Group:
         try:
             new = [each["text"] for each in self.failures() if each["time"] >= since - 0.001]
         except OSError:
-            text = f"{error.strerror} (is the mount {self.path} gone?)"
+            text: str | None = f"{error.strerror} (is the mount {self.path} gone?)"
         else:
             text = new[-1] if new else error.strerror
         return DipError(f"{what}: {text}", error.errno)
 
     # ---- verbs
 
-    def ctl(self, *lines, wait=True):
+    def ctl(self, *lines: str, wait: bool = True) -> None:
         """Writes verbs to `ctl`, one after another. wait: waits until they have completed.
 
         Raises DipError with the daemon's message.
@@ -230,7 +240,7 @@ class Group:
         except OSError as e:
             raise self.error_from(e, line or self.path, since) from e
 
-    def start(self, timeout=None):
+    def start(self, timeout: float | None = None) -> None:
         """Starts the ranks and waits until they are ready, at most timeout seconds (None: forever).
 
         Raises DipError if they fail to start or are not ready in time.
@@ -250,15 +260,15 @@ class Group:
                 if events.poll(left * 1000) and not events.read(1 << 16):
                     time.sleep(files.LOOK_S)
 
-    def stop(self):
+    def stop(self) -> None:
         """Ends the ranks; their variables are lost."""
         self.ctl("stop")
 
-    def restart(self):
+    def restart(self) -> None:
         """Ends the ranks and starts new ones."""
         self.ctl("restart")
 
-    def interrupt(self):
+    def interrupt(self) -> None:
         """Interrupts whatever is running, no matter who submitted it."""
         self.ctl("interrupt", wait=False)
 
@@ -267,7 +277,13 @@ class Group:
 
     # ---- cells and objects, for programs
 
-    def run(self, source, see=None, ranks=None, quiet=False):
+    def run(
+        self,
+        source: str | bytes,
+        see: Ranks | None = None,
+        ranks: Ranks | None = None,
+        quiet: bool = False,
+    ) -> Any:
         """Runs a cell and shows it as `%%dip` does; see, ranks: lists like [0, 2] or "0,2-3".
 
         Returns its results as they were shown: the value if one rank has one, {rank: value} if
@@ -279,49 +295,49 @@ class Group:
         get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)
         return run(get_ipython(), self, source, _words(see), quiet, _words(ranks))
 
-    def run_cell(self, source, quiet=False, see=None):
+    def run_cell(self, source: str | bytes, quiet: bool = False, see: Ranks | None = None) -> None:
         """Like run(), with the arguments of the original Ddip."""
         self.run(source, see, quiet=quiet)
 
-    def push(self, names):
+    def push(self, names: Mapping[str, Any]) -> None:
         """Sets variables on all ranks: {name: object}."""
         for name, value in names.items():
             self[name] = value
 
-    def pull(self, names, rank=0):
+    def pull(self, names: Iterable[str], rank: int = 0) -> dict[str, Any]:
         """The objects of these names on one rank: {name: object}. `locals/NAME`: that name in the
         code that runs there."""
         return {name: self[name, rank] for name in names}
 
-    def __getitem__(self, key):
+    def __getitem__(self, key: str | tuple[str, int]) -> Any:
         from ddip.cells.objects import pull
 
         name, rank = key if isinstance(key, tuple) else (key, 0)
         return pull(self, name, rank)
 
-    def __setitem__(self, key, value):
+    def __setitem__(self, key: str | tuple[str, int], value: Any) -> None:
         from ddip.cells.objects import push
 
         name, rank = key if isinstance(key, tuple) else (key, None)
         push(self, name, value, rank)
 
-    def scatter(self, name, value):
+    def scatter(self, name: str, value: Any) -> None:
         """Splits an array, a tensor or a list along its first axis; each rank gets its part."""
         from ddip.cells.objects import push
 
         push(self, name, value, op="cat")
 
-    def gather(self, name):
+    def gather(self, name: str) -> Any:
         """Joins the parts of all ranks, as the inverse of scatter()."""
         from ddip.cells.objects import pull
 
         return pull(self, name, None, op="cat")
 
-    def variables(self):
+    def variables(self) -> list[str]:
         """The names of the variables that the ranks have reported."""
         return sorted(self.table())
 
-    def table(self):
+    def table(self) -> dict[str, dict[str, str]]:
         """The same with what is known of each: name -> {"type": …, "dtype": …, "shape": …, …}."""
         rows = [line.split() for line in self.read("names").splitlines()]
         return {
@@ -329,7 +345,7 @@ class Group:
             for name, *facts in (row for row in rows if row and not row[0].startswith("#"))
         }
 
-    def meminfo(self):
+    def meminfo(self) -> dict[int, int | None]:
         """The memory of each rank in bytes; None for a rank on another host."""
         used = [row.get("rss_bytes", "0") for row in self.ranks()]
         return {k: int(n) if n.isdigit() else None for k, n in enumerate(used)}

@@ -2,11 +2,18 @@
 host's own name resolves to, which is often the loopback.
 """
 
+from __future__ import annotations
+
 import contextlib
 import fcntl
 import ipaddress
 import socket
 import struct
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 
 _SIOCGIFADDR = 0x8915  # linux/sockios.h
 _REQUEST = struct.Struct("256s")  # at least a struct ifreq
@@ -15,7 +22,7 @@ _DISCARD = 9  # a port; nothing is sent to it
 _ANYWHERE = "192.0.2.1"  # a documentation address, reached by the default route
 
 
-def towards(peers):
+def towards(peers: Iterable[str]) -> str | None:
     """The name of the interface that leads to the first reachable one of these hosts; None if there
     is none but the loopback.
 

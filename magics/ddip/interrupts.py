@@ -4,6 +4,8 @@ All are KeyboardInterrupt, so a handler for that sees every one. The engine has 
 it raises them, and what `import ddip` offers on a rank are its classes.
 """
 
+from __future__ import annotations
+
 
 class Timeout(KeyboardInterrupt):
     """The cell ran longer than the group's `timeout`."""
@@ -39,7 +41,7 @@ for _kind in _SAID:
     _kind.__module__ = "ddip"
 
 
-def error(why):
+def error(why: int) -> KeyboardInterrupt:
     """The exception to raise. why: an int, enum interrupt_why."""
     if not 0 < why <= len(_SAID):
         return KeyboardInterrupt()

@@ -4,6 +4,8 @@ It is %autodip in a kernel of its own: it makes the group when the first cell ne
 of it restarts the ranks, and its panel of variables shows those of rank 0.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 
@@ -14,6 +16,10 @@ from ddip.errors import DipError
 from ddip.notebook import magics
 from ddip.notebook.debugger import RanksDebugger
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 
 class RanksKernel(IPythonKernel):
     """Runs each cell on the ranks, but those that begin with %%local."""
@@ -21,7 +27,7 @@ class RanksKernel(IPythonKernel):
     banner = "DDP (ddipfs): cells run on all ranks; %%local runs one in this process"
     debugger_class = RanksDebugger
 
-    def __init__(self, **kwargs):
+    def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._magics = magics.load(self.shell)
         self._magics.take_all(self._take_mark())
@@ -39,7 +45,7 @@ class RanksKernel(IPythonKernel):
         if made is not None:
             self.debugger.group = self._magics.attachment.known
 
-    def do_shutdown(self, restart):
+    def do_shutdown(self, restart: bool) -> Any:
         """Ends the kernel, and if it is a restart, restarts the ranks."""
         if restart:
             with contextlib.suppress(DipError, OSError):  # there is no group

@@ -1,7 +1,14 @@
 """Versions that are known to fail, and why: told when a group starts, and by `ddip doctor`."""
 
+from __future__ import annotations
+
 import platform
 import re
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 
 OLDEST_TORCH = (2, 6)
 
@@ -18,21 +25,21 @@ _TABLE = (
 )  # fmt: skip
 
 
-def numbers(version):
+def numbers(version: str | Iterable[str | int]) -> tuple[int, ...]:
     """The first three numbers of a version, which may be a text or a tuple: (2, 28, 3)."""
     if isinstance(version, str):
         version = re.findall(r"\d+", version.partition("+")[0])
     return tuple(int(number) for number in (*version, 0, 0)[:3])
 
 
-def too_old(torch):
+def too_old(torch: str) -> str:
     """That this version of torch is too old, and which one is not; "" if it is new enough."""
     if numbers(torch)[:2] >= OLDEST_TORCH:
         return ""
     return f"torch {torch} is too old: {'.'.join(map(str, OLDEST_TORCH))} or newer is needed"
 
 
-def about(name, version, machine=None):
+def about(name: str, version: str | Iterable[str | int], machine: str | None = None) -> str:
     """Why this version of `NCCL` or `torch` is known to fail, as a text; "" if it is not."""
     found = numbers(version)
     machine = machine or platform.machine()

@@ -8,12 +8,23 @@ pickle.loads(…, buffers=…). The engine embeds this file, so it may import on
 library.
 """
 
+from __future__ import annotations
+
 import io
 import mmap
 import pickle
 import struct
 import sys
 import types
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any, Protocol
+
+    class Readable(Protocol):
+        def readinto(self, memory: memoryview, /) -> int | None: ...
+
 
 _MAGIC = b"ddip-p5\n"
 _VERSION = 1
@@ -33,7 +44,7 @@ class Malformed(ValueError):
 # ---- pickling
 
 
-def base():
+def base() -> type[pickle.Pickler]:
     """The base class for picklers: cloudpickle's if it is installed."""
     try:
         import cloudpickle
@@ -42,9 +53,13 @@ def base():
     return cloudpickle.Pickler
 
 
-def pickler(file, reduce, buffer_callback=None):
+def pickler(
+    file: io.BytesIO,
+    reduce: Callable[[Any], Any],
+    buffer_callback: Callable[[Any], Any] | None = None,
+) -> pickle.Pickler:
     """A pickler that calls reduce(value) first, which may return NotImplemented."""
-    parent = base()
+    parent: Any = base()
 
     class Pickler(parent):
         def reducer_override(self, value):
@@ -57,7 +72,7 @@ def pickler(file, reduce, buffer_callback=None):
     return Pickler(file, protocol=5, buffer_callback=buffer_callback)
 
 
-def reduce_tensor(value):
+def reduce_tensor(value: Any) -> Any:
     """Reduces a tensor to an array over its memory, whose bytes numpy keeps out of the pickle."""
     torch = sys.modules.get("torch")
     if torch is None or type(value) is not torch.Tensor or value.layout is not torch.strided:
@@ -80,14 +95,23 @@ def reduce_tensor(value):
         return torch.Tensor.view, (plain.view(widths[plain.element_size()]), value.dtype)
 
 
-def dump(value, reduce=reduce_tensor):
+def dump(
+    value: Any, reduce: Callable[[Any], Any] = reduce_tensor
+) -> tuple[memoryview, list[memoryview]]:
     """(pickle, buffers) of an object; the buffers are not copied. Raises what pickling raises."""
-    out, buffers = io.BytesIO(), []
+    out = io.BytesIO()
+    buffers: list[pickle.PickleBuffer] = []
     pickler(out, reduce, buffers.append).dump(value)
     return out.getbuffer(), [buffer.raw() for buffer in buffers]
 
 
-def culprit(value, path, error, reduce=reduce_tensor, depth=_DEPTH):
+def culprit(
+    value: Any,
+    path: str,
+    error: Exception,
+    reduce: Callable[[Any], Any] = reduce_tensor,
+    depth: int = _DEPTH,
+) -> tuple[str, Any, Exception]:
     """(path, object, exception) of the innermost part of an object that cannot be pickled.
 
     path: what the object is called; error: what pickling it raised.
@@ -100,7 +124,7 @@ def culprit(value, path, error, reduce=reduce_tensor, depth=_DEPTH):
     return path, value, error
 
 
-def parts_of(value, path):
+def parts_of(value: Any, path: str) -> list[tuple[str, Any]]:
     """[(expression that reaches a part, part)] of an object; path: the object's expression."""
     if isinstance(value, dict):
         return [(f"{path}[{key!r}]", child) for key, child in list(value.items())[:_PARTS]]
@@ -119,7 +143,11 @@ def parts_of(value, path):
 # ---- bytes
 
 
-def write(write_all, pickled, buffers):
+def write(
+    write_all: Callable[[bytes | memoryview], object],
+    pickled: bytes | memoryview,
+    buffers: Sequence[memoryview],
+) -> None:
     """Passes the pieces of a p5 file to write_all(bytes-like), in order, without joining them."""
     start = at = _HEAD.size + _BUFFER.size * len(buffers) + len(pickled)
     head, places = [_HEAD.pack(_MAGIC, _VERSION, len(buffers), len(pickled))], []
@@ -147,7 +175,7 @@ def _check_head(head):
     return count, length
 
 
-def split(view):
+def split(view: memoryview) -> tuple[memoryview, list[memoryview]]:
     """(pickle, buffers) of a p5 in memory, as slices of that view. Raises Malformed."""
     count, length = _check_head(view)
     start = _HEAD.size + count * _BUFFER.size
@@ -162,7 +190,7 @@ def split(view):
     return view[start : start + length], buffers
 
 
-def read(file):
+def read(file: Readable) -> tuple[bytearray, list[bytearray | mmap.mmap]]:
     """(pickle, buffers) of a p5 file (binary, unbuffered). Each buffer is read right into place.
 
     Raises Malformed or OSError.

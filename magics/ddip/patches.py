@@ -6,9 +6,23 @@ raises, costs what its row says and nothing else: it is counted, the daemon is t
 or in a notebook `%makedip -i` shows it, and the user's call does what it would do without us.
 """
 
+from __future__ import annotations
+
 import os
 import sys
 import warnings
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+    from typing import Any, TypeVar
+
+    from typing_extensions import Self
+
+    T = TypeVar("T")
+    F = TypeVar("F", bound=Callable[..., Any])
+
 
 PRIVATE = "private"  # used as it is
 REPLACED = "replaced"  # something of ours takes its place, and calls it
@@ -17,9 +31,9 @@ ATTRIBUTE = "attribute"  # private, of instances only
 OFFICIAL = "official"  # public; another way is used without it, or it is done without
 MAGICS = "magics"  # private or replaced, and used by the magics in the process of the notebook
 
-ROWS = {}  # name -> Row
-_lines = []  # what is to be told, in order
-_tell = None  # takes one line; None: no daemon yet
+ROWS: dict[str, Row] = {}  # by name
+_lines: list[str] = []  # what is to be told, in order
+_tell: tuple[Callable[[str], object], int] | None = None  # takes one line; None: no daemon yet
 
 
 class Row:
@@ -30,7 +44,9 @@ class Row:
         "path", "why",
     )  # fmt: skip
 
-    def __init__(self, kind, module, path, why, lost, optional=False):
+    def __init__(
+        self, kind: str, module: str, path: str, why: str, lost: str, optional: bool = False
+    ) -> None:
         """path: from the module to the name; optional: some supported versions do not have it."""
         self.kind, self.module, self.path = kind, module, path
         self.why, self.lost, self.optional = why, lost, optional
@@ -39,7 +55,7 @@ class Row:
         self.missing = self.failures = 0  # how often it was not there; how often ours raised
         ROWS[self.name] = self
 
-    def get(self, default=None):
+    def get(self, default: Any = None) -> Any:
         """What the name refers to; the default if it is missing, or nobody imported the module."""
         found = sys.modules.get(self.module)
         if found is None:
@@ -51,21 +67,21 @@ class Row:
         except AttributeError:
             return self._miss(default)
 
-    def of(self, owner, default=None):
+    def of(self, owner: object, default: Any = None) -> Any:
         """The same of an instance, for a name that is an attribute of instances."""
         try:
             return getattr(owner, self.last)
         except AttributeError:
             return self._miss(default)
 
-    def put(self, owner, value):
+    def put(self, owner: object, value: object) -> bool:
         """Sets it on an instance that has it. Returns False if it is missing."""
         if self.of(owner, self) is self:
             return False
         setattr(owner, self.last, value)
         return True
 
-    def replace(self, make, *others):
+    def replace(self, make: Callable[[Any], Any], *others: object) -> Any:
         """Puts make(what is there) in its place, and in that of the same object in other modules.
         Returns what was there; None, with nothing replaced, if it is missing."""
         real = self.get()
@@ -81,7 +97,7 @@ class Row:
                     setattr(other, self.last, made)
         return real
 
-    def call(self, *args, default=None):
+    def call(self, *args: Any, default: Any = None) -> Any:
         """Calls it, quietly. Returns the default if it is missing or raises an Exception."""
         function = self.get()
         if function is not None:
@@ -89,17 +105,22 @@ class Row:
                 return quietly(function, *args)
         return default
 
-    def step_aside(self, error):
+    def step_aside(self, error: BaseException) -> None:
         """This exception of ours was kept from the user's call."""
         self.failures += 1
         if self.failures == 1:
             first = (str(error).splitlines() or [""])[0]
             _note(f"patch_failed {self.name}: {type(error).__name__}: {first}; lost: {self.lost}")
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind, error, trace):
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
         if error is None or not isinstance(error, Exception):
             return False  # an interrupt is not ours
         self.step_aside(error)
@@ -112,14 +133,14 @@ class Row:
         return default
 
 
-def quietly(function, *args, **kwargs):
+def quietly(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     """Calls a function; what it warns of is about our call, and not shown to the user."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return function(*args, **kwargs)
 
 
-def passed_over(function):
+def passed_over(function: Any) -> Any:
     """Returns the function. If it is one of the engine's, what warns or logs below it with a
     stacklevel (of 2 or more) names the line that it would name without the engine.
 
@@ -133,14 +154,14 @@ def passed_over(function):
     return function
 
 
-def note_way(what, way):
+def note_way(what: str, way: str) -> None:
     """Tells `status` by which of several ways something is done."""
     line = f"way_{what} {way}"
     if line not in _lines:
         _note(line)
 
 
-def tell_to(function, pid):
+def tell_to(function: Callable[[str], object], pid: int) -> None:
     """From now on, in the process of this pid, calls function(line) with each line to be told."""
     global _tell
     _tell = function, pid
@@ -154,12 +175,12 @@ def _note(line):
         _tell[0](line)
 
 
-def lines():
+def lines() -> list[str]:
     """The lines that have been noted: what is missing, what failed."""
     return list(_lines)
 
 
-def check():
+def check() -> None:
     """Notes which names the modules that are imported do not have."""
     for row in ROWS.values():
         if row.kind not in (ATTRIBUTE, MAGICS):

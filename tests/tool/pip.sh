@@ -68,6 +68,7 @@ import zipfile
 if sys.argv[1].endswith(".whl"):
     archive = zipfile.ZipFile(sys.argv[1])
     names, read = archive.namelist(), archive.read
+    assert "ddip/py.typed" in names, "type checkers would not read its annotations"
 else:
     archive = tarfile.open(sys.argv[1])
     names, read = archive.getnames(), lambda name: archive.extractfile(name).read()

@@ -4,9 +4,16 @@ Each file defines prepare(), which returns a line to show or raises ImportError 
 says what is missing, and COMMANDS, the functions that `%%dip --appcmd` may call.
 """
 
+from __future__ import annotations
+
 import os
 
 from ddip.errors import DipError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
 _RUN = """
@@ -24,7 +31,7 @@ finally:
 """
 
 
-def names():
+def names() -> list[str]:
     """The names of the available applications."""
     return sorted(
         file.removesuffix(".py")
@@ -33,7 +40,7 @@ def names():
     )
 
 
-def source(name, function="prepare", args=()):
+def source(name: str, function: str = "prepare", args: Iterable[str] = ()) -> str:
     """The source of a cell that calls a function of an application and prints its result."""
     if name not in names():
         raise DipError(f"no application '{name}'; there are: {' '.join(names())}")
@@ -44,7 +51,7 @@ def source(name, function="prepare", args=()):
         )
 
 
-def command(name, words):
+def command(name: str | None, words: Sequence[str]) -> str:
     """The source of the cell for `%%dip --appcmd`; words: a command and its arguments."""
     if name is None:
         raise DipError("--appcmd: no application is prepared (%makedip -a APP)")

@@ -1,9 +1,15 @@
 """fastai 2 on the ranks: fit() trains on all of them; only rank 0 shows progress bars."""
 
+from __future__ import annotations
+
 import inspect
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    rank = 0  # a global of the cell that runs this
 
-def prepare():
+
+def prepare() -> str:
     """Prepares this rank. Returns a line to show; raises ImportError if fastai 2 is missing."""
     import sys
 
@@ -24,10 +30,10 @@ def prepare():
         torch_core.default_device(False)
     make_distributed("on")
     show_progress("0")
-    return f"fastai {fastai.__version__} is ready on rank {rank}: fit() trains with all ranks"  # noqa: F821
+    return f"fastai {fastai.__version__} is ready on rank {rank}: fit() trains with all ranks"
 
 
-def make_distributed(switch):
+def make_distributed(switch: str) -> str:
     """Makes learners train on all ranks together ("on"), or on each rank alone ("off")."""
     import torch
     from ddip_engine import patches
@@ -54,20 +60,20 @@ def make_distributed(switch):
         torch.distributed.broadcast(numbers, source)
         return numbers.tolist()
 
-    fit.__doc__, fit.__signature__ = plain.__doc__, inspect.signature(plain)
+    fit.__doc__, fit.__signature__ = plain.__doc__, inspect.signature(plain)  # type: ignore[attr-defined]
     Learner.fit = fit if switch == "on" else plain
     if not torch.cuda.is_available():
         patches.FASTAI_BROADCAST.replace(lambda real: broadcast)
     return f"distributed learners: {switch}"
 
 
-def show_progress(which):
+def show_progress(which: str) -> str:
     """Shows progress bars on rank 0 ("0") or on all ranks ("all")."""
     from fastai.callback.progress import ProgressCallback
     from fastai.learner import defaults
 
     callbacks = [cb for cb in defaults.callbacks if cb is not ProgressCallback]
-    if which == "all" or rank == 0:  # noqa: F821
+    if which == "all" or rank == 0:
         callbacks.append(ProgressCallback)
     defaults.callbacks = callbacks
     return f"progress bars: {which}"
@@ -76,7 +82,7 @@ def show_progress(which):
 COMMANDS = {"ddp": make_distributed, "progress": show_progress}
 
 
-def command(name, *words):
+def command(name: str, *words: str) -> str:
     """Runs one of COMMANDS."""
     if name not in COMMANDS:
         raise ValueError(f"no command {name!r}; there are: {' '.join(COMMANDS)}")

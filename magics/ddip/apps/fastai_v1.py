@@ -1,7 +1,13 @@
 """fastai 1 on the ranks: each Learner trains on all of them; only rank 0 shows progress bars."""
 
+from __future__ import annotations
 
-def prepare():
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    rank = 0  # a global of the cell that runs this
+
+
+def prepare() -> str:
     """Prepares this rank. Returns a line to show; raises ImportError if fastai 1 is missing."""
     import sys
 
@@ -26,10 +32,10 @@ def prepare():
         defaults.device = torch.device("cuda", torch.cuda.current_device())
     make_distributed("on")
     show_progress("0")
-    return f"fastai {fastai.__version__} is ready on rank {rank}"  # noqa: F821
+    return f"fastai {fastai.__version__} is ready on rank {rank}"
 
 
-def make_distributed(switch):
+def make_distributed(switch: str) -> str:
     """Makes learners created from now on train on all ranks together ("on"), or alone ("off")."""
     import torch
     from fastai import distributed
@@ -47,12 +53,12 @@ def make_distributed(switch):
     return f"distributed learners: {switch}"
 
 
-def show_progress(which):
+def show_progress(which: str) -> str:
     """Shows progress bars on rank 0 ("0") or on all ranks ("all")."""
     import fastprogress
     from fastai import basic_data, basic_train, core
 
-    fastprogress.fastprogress.NO_BAR = which != "all" and rank != 0  # noqa: F821
+    fastprogress.fastprogress.NO_BAR = which != "all" and rank != 0
     bars = fastprogress.force_console_behavior()
     for module in (fastprogress.fastprogress, basic_train, basic_data, core):
         module.master_bar, module.progress_bar = bars
@@ -62,7 +68,7 @@ def show_progress(which):
 COMMANDS = {"ddp": make_distributed, "progress": show_progress}
 
 
-def command(name, *words):
+def command(name: str, *words: str) -> str:
     """Runs one of COMMANDS."""
     if name not in COMMANDS:
         raise ValueError(f"no command {name!r}; there are: {' '.join(COMMANDS)}")

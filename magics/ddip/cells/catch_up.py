@@ -1,14 +1,23 @@
 """Brings a rank that was replaced to where the others are: `%dip --catch-up RANK`."""
 
+from __future__ import annotations
+
 import re
 
 from ddip.errors import DipError
 from ddip.shown.overview import size_text
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from ddip.groups import Group
+
+
 _CLONED = re.compile(r" cloned rank=(\d+) from=(\d+) names=(\d+) failed=(\d+) bytes=(\d+)")
 
 
-def catch_up(group, rank):
+def catch_up(group: Group, rank: int) -> list[str]:
     """Copies to a rank what the first rank has that was not replaced. Returns what was copied, and
     what could not be, as lines. Raises DipError if nothing was."""
     rows = group.ranks()
@@ -27,12 +36,12 @@ def catch_up(group, rank):
     return lines
 
 
-def is_new(row):
+def is_new(row: Mapping[str, str]) -> bool:
     """Was this rank, a row of Group.ranks(), replaced, without another's variables since?"""
     return "new_since" in row
 
 
-def hint(group, ranks):
+def hint(group: Group, ranks: Iterable[int]) -> str | None:
     """What to write if these ranks lack names because they are new; None: they are not."""
     try:
         rows = group.ranks()

@@ -4,6 +4,8 @@ Both the magics and the shell tool use this module, so it needs only the standar
 decide what to show of the stream.
 """
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import json
@@ -18,6 +20,17 @@ from ddip.cells import wakeup
 from ddip.errors import DipError
 from ddip.mounts import files
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator
+    from typing import Any
+
+    from typing_extensions import Self
+
+    from ddip.groups import Group
+    from ddip.mounts.files import OpenFile
+
+
 SOURCE_MAX = 16 << 20
 _LINES_MAX = 1 << 14
 _ANSWER_MAX = 64  # size of the first read, which submits the cell and returns its number
@@ -28,7 +41,7 @@ ONE_S = 0.5  # signals that end a process and come within this time of another a
 _RANK = re.compile(rb'"rank": ?(\d+)\}$')
 
 
-def named(task):
+def named(task: dict[str, Any]) -> str:
     """What a task of `queue` is, and whose: the words of ddipfs."""
     name = task["id"] if task["name"] is None else f"{task['kind']} of {task['name']}"
     text = f"cell {name}" if name.isdecimal() else name
@@ -42,23 +55,24 @@ def named(task):
 class Cell:
     """One submitted cell."""
 
-    def __init__(self, group, number, stream=None):
+    def __init__(self, group: Group, number: int, stream: OpenFile | None = None) -> None:
         """stream: an open file to read its stream from, if there is one already."""
         self.group = group
         self.number = number
-        self.front = []  # tasks that it was queued behind when it was interrupted, and that go on
+        # tasks that it was queued behind when it was interrupted, and that go on
+        self.front: list[dict[str, Any]] = []
         self._stream = stream
         self.path = os.path.join(group.path, "cells", str(number))
 
-    def read(self, name):
+    def read(self, name: str) -> str:
         """The text of a file of the cell."""
         return self.group.read(f"cells/{self.number}/{name}")
 
-    def status(self):
+    def status(self) -> dict[str, str]:
         """`status` as a dictionary: state, ranks …"""
         return dict(line.partition(" ")[::2] for line in self.read("status").splitlines())
 
-    def verdict(self):
+    def verdict(self) -> str:
         """Which rank waits for which in this cell, as `stall` has it; "" if that is not certain
         now, whatever was so before."""
         try:
@@ -69,7 +83,7 @@ class Cell:
         found = (v for v in stall["verdicts"] if own & {*(v["waiting"] or v["ranks"])})
         return next((verdict["text"] for verdict in found), "")
 
-    def in_front(self):
+    def in_front(self) -> list[dict[str, Any]]:
         """The tasks of `queue.json` that run where it is queued; [] if it is not queued, or its
         ranks are not ready."""
         try:
@@ -85,11 +99,11 @@ class Cell:
             if task["state"] == "running" and set(task["ranks"]) & set(own["ranks"])
         ]
 
-    def waits_for(self):
+    def waits_for(self) -> str:
         """What in_front() returns, in words: "cell 12 of python3 train.py (pid 4711)"; or ""."""
         return " and ".join(map(named, self.in_front()))
 
-    def has_ended(self, wait_ms=None):
+    def has_ended(self, wait_ms: float | None = None) -> bool:
         """True if it has ended; waits up to wait_ms milliseconds for that (None: forever)."""
         end = None if wait_ms is None else time.monotonic() + wait_ms / 1000
         with files.open_(os.path.join(self.path, "wait")) as wait:
@@ -103,17 +117,17 @@ class Cell:
                     return False
                 time.sleep(files.LOOK_S)
 
-    def open_stream(self):
+    def open_stream(self) -> OpenFile:
         """An open file to read its stream from, at the beginning."""
         stream, self._stream = self._stream, None
         return stream or files.open_(os.path.join(self.path, "stream"))
 
-    def interrupt(self):
+    def interrupt(self) -> None:
         """Interrupts only this cell: drops it if it is queued; no effect if it has ended."""
         files.write(os.path.join(self.path, "ctl"), b"interrupt\n")
 
 
-def submit(group, source, ranks=None):
+def submit(group: Group, source: str | bytes, ranks: str | None = None) -> Cell:
     """Queues a cell's source (text or bytes) on a list of ranks ("0,2-3"; None: all).
 
     Returns the Cell. Raises DipError.
@@ -124,7 +138,7 @@ def submit(group, source, ranks=None):
 
 
 @contextlib.contextmanager
-def submitted(group, source, ranks=None):
+def submitted(group: Group, source: str | bytes, ranks: str | None = None) -> Iterator[Cell]:
     """Like submit(), as a context in which follow() reads the stream from the same open file."""
     data = _data_of(source)
     with contextlib.ExitStack() as opened:
@@ -135,7 +149,7 @@ def submitted(group, source, ranks=None):
 
 
 @contextlib.contextmanager
-def steered(group, source):
+def steered(group: Group, source: str | bytes) -> Iterator[Cell]:
     """Like submitted(), for a source that runs within the running cell; it is withdrawn with its
     writer."""
     data = _data_of(source)
@@ -147,7 +161,9 @@ def steered(group, source):
 
 
 @contextlib.contextmanager
-def watched(group, source, keeps=False):
+def watched(
+    group: Group, source: str | bytes, keeps: bool = False
+) -> Iterator[tuple[Cell, Iterator[str]]]:
     """Watches the running cell. Yields (the watch's Cell, its news: an iterator of lines, which
     ends when it has stopped the ranks, or has ended). It ends with this context, unless it
     keeps."""
@@ -155,7 +171,7 @@ def watched(group, source, keeps=False):
     with contextlib.ExitStack() as opened:
         with _refusals_told(group):
             flags = os.O_NONBLOCK if keeps else 0
-            file = opened.enter_context(_open(group, "watch", None, flags))
+            file: Any = opened.enter_context(_open(group, "watch", None, flags))
             line = _submit(file, data)
         if keeps:
             file = opened.enter_context(files.open_(os.path.join(group.path, "watch")))
@@ -219,35 +235,40 @@ class Interrupts:
     stop(cell): interrupts it.
     """
 
-    def __init__(self, also=(), leaves=None, stop=Cell.interrupt):
+    def __init__(
+        self,
+        also: Iterable[int] = (),
+        leaves: Callable[[], bool] | None = None,
+        stop: Callable[[Cell], object] = Cell.interrupt,
+    ) -> None:
         self.count = 0
-        self.ended_by = None
+        self.ended_by: int | None = None
         self._acted = -ONE_S  # when one of `also` was acted upon
         self.has_left = False
         self._leaves = leaves
         self._stop = stop
-        self._cell = None
+        self._cell: Any = None  # the Cell, once there is one
         self._attached = False  # the cell is only watched
-        self._before = {}  # signal -> its handler outside
-        self._taken = []
+        self._before: dict[int, Any] = {}  # signal -> its handler outside
+        self._taken: list[int] = []
         if _is_main_thread():
             self._taken = [each for each in also if signal.getsignal(each) == signal.SIG_DFL]
             if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
                 self._taken.append(signal.SIGINT)
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         if self._taken:
             self._before = {each: signal.signal(each, self._on_signal) for each in self._taken}
             wakeup.enter()
         return self
 
-    def __exit__(self, *exc_info):
+    def __exit__(self, *exc_info: object) -> None:
         if self._taken:
             wakeup.leave()
         for signum, handler in self._before.items():
             signal.signal(signum, handler)
 
-    def follows(self, cell, attached):
+    def follows(self, cell: Cell, attached: bool) -> None:
         """Directs interrupts to this cell; attached: Ctrl-C only stops following it."""
         self._attached, self._cell = attached, cell
         if self.count:
@@ -275,7 +296,7 @@ class Interrupts:
         if self._attached or self.count >= _ABANDON:
             raise KeyboardInterrupt
 
-    def pass_on(self):
+    def pass_on(self) -> None:
         """Interrupts the cell. Raises KeyboardInterrupt if this process ends instead."""
         self.has_left = self.has_left or (self._leaves is not None and self._leaves())
         if self.has_left:
@@ -285,7 +306,7 @@ class Interrupts:
 
 
 @contextlib.contextmanager
-def default_interrupts():
+def default_interrupts() -> Iterator[None]:
     """For use within follow(): Ctrl-C raises KeyboardInterrupt, as usual."""
     takes = _is_main_thread()
     before = signal.signal(signal.SIGINT, signal.default_int_handler) if takes else None
@@ -300,7 +321,14 @@ def _is_main_thread():
     return threading.current_thread() is threading.main_thread()
 
 
-def follow(cell, take, patience=None, seen=None, attached=False, interrupts=None):
+def follow(
+    cell: Cell,
+    take: Callable[[list[dict[str, Any]]], object],
+    patience: Callable[[], float | None] | None = None,
+    seen: Collection[int] | None = None,
+    attached: bool = False,
+    interrupts: Interrupts | None = None,
+) -> dict[str, Any]:
     """Calls take(messages) for each batch of the cell's stream, until its end.
 
     patience() returns the milliseconds without messages after which to call take([]); None:
@@ -320,7 +348,7 @@ def follow(cell, take, patience=None, seen=None, attached=False, interrupts=None
 
 
 @contextlib.contextmanager
-def losses_told(cell):
+def losses_told(cell: Cell) -> Iterator[None]:
     """Turns an OSError within into a DipError that says why the cell cannot be looked at."""
     try:
         yield

@@ -5,6 +5,8 @@ front end's messages are sent to the rank in cells, as few as possible, as each 
 number. Without a kernel or the package comm nothing is passed on: widgets are shown as text.
 """
 
+from __future__ import annotations
+
 import base64
 import collections
 import functools
@@ -20,6 +22,17 @@ from ddip.errors import DipError
 from ddip.shown.cleared import OUTPUT, Frames, without_cleared
 from ddip.shown.displays import Displays
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from typing import Any
+
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from ddip.cells.cell import Cell
+    from ddip.groups import Group
+
+
 _KINDS = ("comm_open", "comm_msg", "comm_close")
 _CONTENT = "name text data metadata transient wait ename evalue traceback".split()  # of any output
 _CAPTURED = "ddip"  # the msg_id that Output widgets of ranks name: see ddip_engine/cells/comms.py
@@ -28,14 +41,18 @@ _CALL = (
     "[str(__import__('ddip_engine.state').state.rank)])"
 )
 
-_ends = {}  # comm id -> this kernel's comm
-_linked = {}  # comm id of a linked widget -> {rank: the comm id of that rank's}
-_shown = {}  # (path of a group, rank, msg_id of a request) -> Displays of its widgets' callbacks
-_captured = set()  # (comm id, path of a cell): a replay of this cell must not repeat its output
-carried = set()  # paths of the cells that carry the front end's messages to widgets
+_ends: dict[str, Any] = {}  # comm id -> this kernel's comm
+# comm id of a linked widget -> {rank: the comm id of that rank's}
+_linked: dict[str, dict[int, str]] = {}
+# (path of a group, rank, msg_id of a request) -> Displays of its widgets' callbacks
+_shown: dict[tuple[str, int, str | None], Displays] = {}
+# (comm id, path of a cell): a replay of this cell must not repeat its output
+_captured: set[tuple[str, str]] = set()
+carried: set[str] = set()  # paths of the cells that carry the front end's messages to widgets
 _publishing = threading.RLock()  # held while a widget captures what is published
 _lock = threading.Lock()  # protects _ways
-_ways = {}  # (group, ranks) -> the _Way that delivers the front end's messages there
+# (group, ranks) -> the _Way that delivers the front end's messages there
+_ways: dict[tuple[Group, tuple[int, ...]], _Way] = {}
 
 
 class FrontEnd:
@@ -50,19 +67,29 @@ class FrontEnd:
     published.
     """
 
-    def __init__(self, shell, cell, seen=None, request=None, linked=False):
-        self._made = {} if linked else None  # rank -> (comm id, target, class) of each
-        self._kernel = getattr(shell, "kernel", None)
+    def __init__(
+        self,
+        shell: InteractiveShell | None,
+        cell: Cell,
+        seen: Collection[int] | None = None,
+        request: dict[str, Any] | None = None,
+        linked: bool = False,
+    ) -> None:
+        # rank -> (comm id, target, class) of each
+        self._made: dict[int, list[tuple[Any, ...]]] | None = {} if linked else None
+        self._kernel: Any = getattr(shell, "kernel", None)
         self._cell = cell
         self._seen = seen
-        self._capturing = collections.defaultdict(list)  # rank -> comm ids; the last one captures
+        # rank -> comm ids; the last one captures
+        self._capturing: dict[int, list[str]] = collections.defaultdict(list)
         # the failure of a cell is shown as such; a callback may fail in its widget
         self._capturable = OUTPUT if request is None else (*OUTPUT, "error")
-        self._batch = collections.defaultdict(list)  # comm id -> what it captures of this batch
-        self._new = set()  # what end() adds to _captured
+        # comm id -> what it captures of this batch
+        self._batch: dict[str, list[dict[str, Any]]] = collections.defaultdict(list)
+        self._new: set[tuple[str, str]] = set()  # what end() adds to _captured
         self.request = request or _executed(shell)
 
-    def take(self, messages):
+    def take(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Passes on comm messages, and output that a widget captures. Returns the others."""
         others = [message for message in messages if not self._take(message)]
         self._publish_captured()
@@ -86,7 +113,7 @@ class FrontEnd:
             self._batch[widgets[-1]].append(message)
         return True
 
-    def end(self):
+    def end(self) -> None:
         """Notes that all output of the cell has been shown."""
         _captured.update(self._new)
         if self._made:
@@ -119,7 +146,7 @@ class FrontEnd:
                 finally:
                     _set_msg_id(widget, "")
 
-    def publish(self, message):
+    def publish(self, message: dict[str, Any]) -> None:
         """Publishes a rank's output as the request's, whichever is being executed."""
         content = {key: message[key] for key in _CONTENT if key in message}
         kind, parent = message["type"], {"header": self.request} if self.request else None
@@ -128,7 +155,13 @@ class FrontEnd:
                 self._kernel.iopub_socket, kind, content, parent=parent, ident=kind.encode()
             )
 
-    def display(self, data, metadata=None, transient=None, update=False):
+    def display(
+        self,
+        data: dict[str, Any],
+        metadata: dict[str, Any] | None = None,
+        transient: dict[str, Any] | None = None,
+        update: bool = False,
+    ) -> None:
         """Publishes a bundle of representations, as Sink.display() does."""
         kind = "update_display_data" if update else "display_data"
         content = {"data": data, "metadata": metadata or {}, "transient": transient or {}}
@@ -235,7 +268,7 @@ def _joined(messages):
     return joined
 
 
-def submit_waiting():
+def submit_waiting() -> None:
     """Submits the messages that wait for earlier ones: the user's next cell runs after them."""
     with _lock:
         for way in _ways.values():

@@ -1,5 +1,7 @@
 """Makes the exception for a failed cell from its report, its `error` file and its messages."""
 
+from __future__ import annotations
+
 import json
 import os
 
@@ -9,10 +11,24 @@ from ddip.cells.cell import named
 from ddip.errors import DipError, RemoteError, RemoteInterrupt
 from ddip.mounts import files
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from typing import Any
+
+    from ddip.cells.cell import Cell
+    from ddip.groups import Group
+
+
 _HEADING = "\x1b[1m%s:\x1b[0m"
 
 
-def failure(cell, errors, end, told=()):
+def failure(
+    cell: Cell,
+    errors: Mapping[int, dict[str, Any]],
+    end: Mapping[str, Any],
+    told: Collection[int] = (),
+) -> DipError | RemoteInterrupt:
     """The exception for a failed cell. errors: rank -> its `error` message. end: from follow().
     told: ranks whose traceback is shown already, as in a tab."""
     if end["state"] == "cancelled":
@@ -59,7 +75,7 @@ def _in_front(cell):
     return f"; {names} goes on{how}"
 
 
-def command_to_end(group, number):
+def command_to_end(group: Group, number: int | str) -> str:
     """What a shell runs to interrupt this cell: a socket has no files that a shell can write."""
     place, name = os.path.split(group.path)
     if files.learn(place):

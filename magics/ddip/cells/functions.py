@@ -3,6 +3,8 @@
 There their globals are those of the module of the same name; for `__main__` the rank's `__main__`.
 """
 
+from __future__ import annotations
+
 import functools
 import linecache
 import marshal
@@ -14,6 +16,11 @@ from importlib import import_module
 from operator import itemgetter, methodcaller
 
 from ddip import p5
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
 
 _CACHED = type(functools.lru_cache(len))  # what lru_cache() and cache() make of a function
 
@@ -32,7 +39,7 @@ class _Call:
         raise TypeError("the value is over there")
 
 
-def reduce(value, annotated=True):
+def reduce(value: Any, annotated: bool = True) -> Any:
     """The reduce function for p5.pickler(), for objects of a notebook.
 
     annotated: functions keep their annotations.

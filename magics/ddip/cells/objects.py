@@ -1,5 +1,7 @@
 """Moves objects between the notebook and the ranks: `vars/NAME.p5`, piece by piece."""
 
+from __future__ import annotations
+
 import errno
 import os
 import pickle
@@ -10,8 +12,14 @@ from ddip.cells import functions
 from ddip.errors import DipError
 from ddip.mounts import files
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
-def dump(value, name):
+    from ddip.groups import Group
+
+
+def dump(value: Any, name: str) -> tuple[memoryview, list[memoryview]]:
     """(pickle, buffers) of an object. name: what errors call it. Raises DipError."""
     try:
         return p5.dump(value, functions.reduce)
@@ -23,7 +31,9 @@ def dump(value, name):
     raise DipError(text)
 
 
-def push(group, name, value, rank=None, op=None):
+def push(
+    group: Group, name: str, value: Any, rank: int | None = None, op: str | None = None
+) -> None:
     """Sets a variable on all ranks or on one; with an OP, on each rank to that rank's part.
 
     Raises DipError, which says what cannot be pickled.
@@ -49,7 +59,7 @@ def _path(group, name, rank, op):
     return os.path.join(group.path, where, f"{name}.{op}.p5" if op else f"{name}.p5")
 
 
-def pull(group, name, rank=0, op=None):
+def pull(group: Group, name: str, rank: int | None = 0, op: str | None = None) -> Any:
     """The object of that name on a rank; with an OP (and rank None), the OP over all ranks.
 
     Raises DipError.

@@ -1,5 +1,7 @@
 """The input fields of a cell, for the input(), getpass() and debuggers of its ranks."""
 
+from __future__ import annotations
+
 import contextlib
 import math
 import os
@@ -13,6 +15,19 @@ from ddip import ranks as rank_lists
 from ddip.cells import cell as cells
 from ddip.mounts import files
 from ddip.shown.sink import Sink
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from ddip.cells.cell import Cell
+    from ddip.shown.quiet import QuietView
+    from ddip.shown.show import View
+    from ddip.shown.tabs import Tabs
+
 
 _FIRST_S = 0.1  # a request waits this long for that of a lower rank
 _TURN_S = 0.5  # a rank that was answered has this long to ask again before others have their turn
@@ -32,19 +47,26 @@ class Prompts:
     have already made. The end of the cell closes the open field.
     """
 
-    def __init__(self, shell, cell, view, interrupt):
+    def __init__(
+        self,
+        shell: InteractiveShell | None,
+        cell: Cell,
+        view: View | QuietView | Tabs,
+        interrupt: Callable[[], object],
+    ) -> None:
         self._shell = shell
         self._cell = cell
         self._view = view
         self._interrupt = interrupt
         self._interrupted = False
-        self._waiting = {}  # rank -> its request
+        self._waiting: dict[int, dict[str, Any]] = {}  # rank -> its request
         self._came = 0.0  # when the last request came
-        self._talks, self._told = None, 0.0  # which rank was answered last, and when
-        self._together = set()  # the ranks that were answered then, if there were several
+        self._talks: int | None = None  # which rank was answered last
+        self._told = 0.0  # when it was
+        self._together: set[int] = set()  # the ranks that were answered then, if there were several
         self._size = 0  # how many ranks run the cell; 0: not known yet
 
-    def take(self, requests):
+    def take(self, requests: list[dict[str, Any]]) -> None:
         """Takes a batch of requests, and answers at most one of those that wait."""
         for message in requests:
             self._waiting[message["rank"]] = message
@@ -61,7 +83,7 @@ class Prompts:
             with contextlib.suppress(FileNotFoundError):  # it has ended and was dropped
                 self._interrupt()
 
-    def patience(self):
+    def patience(self) -> int | None:
         """Milliseconds until take([]) would answer a request; None if none waits."""
         if not self._waiting:
             return None

@@ -1,5 +1,7 @@
 """Runs a cell on the ranks and shows it: `%%dip` without its options."""
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import json
@@ -18,8 +20,27 @@ from ddip.shown.cleared import Frames
 from ddip.shown.elapsed import Elapsed
 from ddip.shown.sink import Sink
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any, TypeAlias
 
-def run(shell, group, source, see=None, quiet=False, ranks=None):
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from ddip.cells.cell import Cell
+    from ddip.groups import Group
+
+    Words: TypeAlias = Sequence[int | str]
+
+
+def run(
+    shell: InteractiveShell | None,
+    group: Group,
+    source: str | bytes,
+    see: Words | None = None,
+    quiet: bool = False,
+    ranks: Words | None = None,
+) -> Any:
     """Runs a cell on the ranks, shows it and returns its results (see results.values()).
 
     see: words for the ranks to show; None: rank 0, or the first that runs it. ranks: words for
@@ -28,7 +49,9 @@ def run(shell, group, source, see=None, quiet=False, ranks=None):
     return run_cell(shell, group, source, see, quiet, ranks)[1]
 
 
-def steer(shell, group, source, see=None):
+def steer(
+    shell: InteractiveShell | None, group: Group, source: str | bytes, see: Words | None = None
+) -> None:
     """Runs a source within the running cell, between the same two steps of it on all ranks, or as a
     cell if none runs. Shows its output and value. Raises as run() does."""
     _, seen, as_tabs = _places(group, see, None)
@@ -43,7 +66,7 @@ def steer(shell, group, source, see=None):
             print(f"{rank}: {value}" if len(seen) > 1 else value, end="")
 
 
-def stop_at(group, expression):
+def stop_at(group: Group, expression: str) -> None:
     """Stops the ranks of the running cell where this is true; "": lets them go on."""
     if not expression:
         if not (watched := group.status().get("watch")):
@@ -61,7 +84,15 @@ def stop_at(group, expression):
             raise DipError(cell.read("error").rstrip())
 
 
-def run_cell(shell, group, source, see=None, quiet=False, ranks=None, linked=False):
+def run_cell(
+    shell: InteractiveShell | None,
+    group: Group,
+    source: str | bytes,
+    see: Words | None = None,
+    quiet: bool = False,
+    ranks: Words | None = None,
+    linked: bool = False,
+) -> tuple[Callable[[], Any], Any]:
     """Like run(), but returns (value(), results): value() is that of rank 0, or with `ranks` a list
     of the values of these ranks, shown or not; None where a rank has none. linked: see FrontEnd.
     """
@@ -93,7 +124,13 @@ def _stop(cell):
     cell.interrupt()
 
 
-def detach(shell, group, source, see=None, ranks=None):
+def detach(
+    shell: InteractiveShell | None,
+    group: Group,
+    source: str | bytes,
+    see: Words | None = None,
+    ranks: Words | None = None,
+) -> DetachedCell:
     """Like run(), without waiting. Returns a DetachedCell."""
     on, seen, _ = _places(group, see, ranks)
     comms.submit_waiting()
@@ -117,7 +154,9 @@ def _places(group, see, ranks):
     return on, seen, as_tabs
 
 
-def replay(shell, group, number, see=None):
+def replay(
+    shell: InteractiveShell | None, group: Group, number: int, see: Words | None = None
+) -> None:
     """Shows a cell of the history again; follows it if it still runs, until Ctrl-C."""
     cell = cells.Cell(group, number)
     try:
@@ -135,7 +174,15 @@ def replay(shell, group, number, see=None):
         raise DipError(f"cell {number} goes on ({command_to_end(group, number)} ends it)") from None
 
 
-def watch(shell, cell, seen, quiet, interrupts=None, as_tabs=False, linked=False):
+def watch(
+    shell: InteractiveShell | None,
+    cell: Cell,
+    seen: Sequence[int],
+    quiet: bool,
+    interrupts: cells.Interrupts | None = None,
+    as_tabs: bool = False,
+    linked: bool = False,
+) -> Any:
     """Follows a cell to its end and shows the ranks in seen. interrupts: see follow(); None: it is
     only watched, and an interrupt leaves it alone. as_tabs: if the notebook can show tabs.
     linked: see FrontEnd.
@@ -143,18 +190,11 @@ def watch(shell, cell, seen, quiet, interrupts=None, as_tabs=False, linked=False
     Returns its results, as run() does.
     """
     attached = interrupts is None
-
-    def files(rank, name):
-        return f"{cell.path}/rank{rank}/{name}"
-
     sink = Sink(shell)
     elapsed = Elapsed(lambda: _waits_for(cell), cell.verdict, lambda: _goes_on(cell))
-    if as_tabs and not quiet and tabs.available(shell):
-        states, failures = functools.partial(_states, cell), functools.partial(_failures, cell)
-        view = tabs.Tabs(sink, seen, files, elapsed, states, failures)
-    else:
-        view = views.make(sink, seen, files, quiet, elapsed)
-    prompts = Prompts(shell, cell, view, cell.interrupt if attached else interrupts.pass_on)
+    as_tabs = as_tabs and not quiet and tabs.available(shell)
+    view = _view(cell, sink, seen, elapsed, quiet, as_tabs)
+    prompts = Prompts(shell, cell, view, interrupts.pass_on if interrupts else cell.interrupt)
     front_end = comms.FrontEnd(shell, cell, view.seen, linked=linked)
 
     def take(messages):
@@ -179,7 +219,7 @@ def watch(shell, cell, seen, quiet, interrupts=None, as_tabs=False, linked=False
     try:
         end = cells.follow(cell, frames.take, patience, view.seen, attached, interrupts)
     except KeyboardInterrupt:
-        if attached:
+        if interrupts is None:
             raise
         text = f"cell {cell.number} goes on: %dip --replay {cell.number} shows it"
         text += " in the next kernel" if interrupts.has_left else ", %makedip -r ends it"
@@ -194,6 +234,20 @@ def watch(shell, cell, seen, quiet, interrupts=None, as_tabs=False, linked=False
     if end["state"] != "ok":
         raise failure(cell, view.errors, end, view.told)
     return results.values(view.results)
+
+
+def _view(
+    cell: Cell, sink: Sink, seen: Sequence[int], elapsed: Elapsed, quiet: bool, as_tabs: bool
+) -> tabs.Tabs | views.QuietView | views.View:
+    """What shows a cell."""
+
+    def files(rank: int, name: str) -> str:
+        return f"{cell.path}/rank{rank}/{name}"
+
+    if not as_tabs:
+        return views.make(sink, seen, files, quiet, elapsed)
+    states, failures = functools.partial(_states, cell), functools.partial(_failures, cell)
+    return tabs.Tabs(sink, seen, files, elapsed, states, failures)
 
 
 def _states(cell, asks):

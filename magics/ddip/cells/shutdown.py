@@ -6,10 +6,19 @@ that outlives its kernel must not be interrupted before it is known which of the
 request comes on the control channel, which ipykernel serves in a thread of its own.
 """
 
+from __future__ import annotations
+
 import contextlib
 import threading
 
 from ddip import patches
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from IPython.core.interactiveshell import InteractiveShell
+
 
 # The request came 0 to 30 ms after the signal, and up to 140 ms on a machine with ten times as many
 # running processes as cores. The stop button interrupts that much later.
@@ -17,7 +26,7 @@ _FOLLOWS_S = 0.2
 
 
 @contextlib.contextmanager
-def noticed(shell):
+def noticed(shell: InteractiveShell | None) -> Iterator[Callable[[], bool] | None]:
     """Within it, its value is a function: does a shutdown of this shell's kernel follow the
     interrupt that has just come? It waits for that a moment. None if there is no kernel."""
     kernel = getattr(shell, "kernel", None)

@@ -7,6 +7,8 @@ through a descriptor (signal.set_wakeup_fd()): a thread reads it and, until the 
 sends the main thread a signal whose only effect is to interrupt the system call.
 """
 
+from __future__ import annotations
+
 import os
 import signal
 import socket
@@ -24,13 +26,13 @@ _before = -1  # the previous wakeup descriptor
 _depth = 0  # enter() may be nested
 
 
-def ran():
+def ran() -> None:
     """Must be called by handlers, to record that they have run."""
     global _ran
     _ran = time.monotonic()
 
 
-def enter():
+def enter() -> None:
     """Makes handlers run in time from now on. Must be called from the main thread."""
     global _out, _before, _depth
     if _out is None:
@@ -45,7 +47,7 @@ def enter():
         _before = signal.set_wakeup_fd(_out.fileno(), warn_on_full_buffer=False)
 
 
-def leave():
+def leave() -> None:
     """Ends what enter() began."""
     global _depth
     if _depth == 0:

@@ -1,10 +1,17 @@
 """`import_star` and `global_imports`: import statements that act on a given namespace."""
 
+from __future__ import annotations
+
 import sys
 from textwrap import dedent
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
 
-def import_star(modules, ns=None):
+
+def import_star(modules: Iterable[str], ns: dict[str, Any] | None = None) -> None:
     """Runs `from MODULE import *` for each module of a list, into ns; None: into `__main__`.
 
     Python allows that statement only at module level; this also works in a function.
@@ -12,7 +19,7 @@ def import_star(modules, ns=None):
     global_imports([f"from {name} import *" for name in modules], ns)
 
 
-def global_imports(imports, ns=None):
+def global_imports(imports: str | Iterable[str], ns: dict[str, Any] | None = None) -> None:
     """Runs import statements (a text of any number of lines, or a list) in a namespace.
 
     ns: None means that of `__main__`. Raises ImportError or SyntaxError, as the statements do.

@@ -3,11 +3,24 @@
 torch is imported only when one of them is used.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import sys
 
 from ddip.jobs.workers import ranch
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+    from typing import Any, Literal, TypeVar
+
+    from typing_extensions import Self
+
+    T = TypeVar("T")
+
 
 _PORT = 29500  # the default of torch's own launchers, for groups over several hosts
 
@@ -23,15 +36,15 @@ class TorchDDPCtx(contextlib.AbstractContextManager):
 
     def __init__(
         self,
-        *args,
-        world_size=None,
-        base_rank=0,
-        use_gpu=True,
-        addr="127.0.0.1",
-        port=None,
-        num_threads=1,
-        **kwargs,
-    ):
+        *args: object,
+        world_size: int | None = None,
+        base_rank: int = 0,
+        use_gpu: bool = True,
+        addr: str = "127.0.0.1",
+        port: int | None = None,
+        num_threads: int = 1,
+        **kwargs: object,
+    ) -> None:
         if not world_size or not 0 <= base_rank < world_size:
             raise ValueError(f"want world_size > base_rank >= 0, not {world_size} and {base_rank}")
         self._size = world_size
@@ -40,16 +53,16 @@ class TorchDDPCtx(contextlib.AbstractContextManager):
         self._addr = addr
         self._port = port
         self._threads = num_threads
-        self._before = {}
+        self._before: dict[str, str | None] = {}
         self._made = False
 
-    def ddip_backend(self, nprocs):
+    def ddip_backend(self, nprocs: int) -> str:
         """The backend if a group of nprocs ranks can serve as this one; otherwise "none"."""
         if self._port is not None or (self._size, self._base) != (nprocs, 0):
             return "none"
         return "auto" if self._use_gpu else "gloo"
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         import torch
         from torch import distributed
 
@@ -96,7 +109,7 @@ class TorchDDPCtx(contextlib.AbstractContextManager):
             # the first to be ready may finish and close its connections while others still connect
             distributed.barrier()
 
-    def __exit__(self, *exc_info):
+    def __exit__(self, *exc_info: object) -> Literal[False]:
         import torch
 
         if self._made:
@@ -113,17 +126,17 @@ class TorchDDPCtx(contextlib.AbstractContextManager):
 
 
 def in_torchddp(
-    nprocs,
-    fn,
-    *args,
-    ctx=None,
-    world_size=None,
-    base_rank=0,
-    use_gpu=True,
-    need="",
-    imports="",
-    **kwargs,
-):
+    nprocs: int,
+    fn: Callable[..., T],
+    *args: Any,
+    ctx: AbstractContextManager[Any] | None = None,
+    world_size: int | None = None,
+    base_rank: int = 0,
+    use_gpu: bool = True,
+    need: str = "",
+    imports: str = "",
+    **kwargs: Any,
+) -> T:
     """Calls ranch() with a process group; this process is local rank 0. Returns fn's result here.
 
     ctx: a TorchDDPCtx; None: one with world_size ranks (None: nprocs), of which the local ones

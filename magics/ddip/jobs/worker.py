@@ -3,6 +3,8 @@
 So this file stands alone and must not import anything from this package.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import pickle
@@ -10,9 +12,14 @@ import sys
 import traceback
 from textwrap import dedent
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from typing import Any
+
 
 @contextlib.contextmanager
-def environment(values):
+def environment(values: Mapping[str, str]) -> Iterator[None]:
     """Sets environment variables within the context."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
@@ -26,7 +33,9 @@ def environment(values):
                 os.environ[name] = value
 
 
-def call(plan, rank, env=()):
+def call(
+    plan: dict[str, Any], rank: int, env: Mapping[str, str] | Iterable[tuple[str, str]] = ()
+) -> Any:
     """Runs the plan's function as this rank, with these variables. Returns its result."""
     names = sys.modules["__main__"].__dict__
     names.update(plan["need"])
@@ -36,7 +45,7 @@ def call(plan, rank, env=()):
         return plan["fn"](*plan["args"], **plan["kwargs"])
 
 
-def work(names):
+def work(names: dict[str, Any]) -> None:
     """Runs the pushed plan on a rank; leaves the result or the failure in variables."""
     paths, data, buffers = names.pop("ddip_plan")
     sys.path.extend(path for path in paths if path not in sys.path)

@@ -1,5 +1,7 @@
 """ranch(): runs a function on a new group of workers, one of which may be the notebook itself."""
 
+from __future__ import annotations
+
 import contextlib
 import itertools
 import os
@@ -21,6 +23,13 @@ from ddip.mounts import files, mount
 from ddip.shown import show
 from ddip.shown.sink import Sink
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+    from typing import Any
+
+
 _GRACE_S = 1  # seconds between a worker's failure and unblocking the others
 # A collective of the caller fails as soon as a worker has exited, possibly before that exit is
 # reported; on a busy machine, long before:
@@ -28,7 +37,17 @@ _BLAME_S = 10
 _LOST_PEER = ("closed by peer", "reset by peer", "remote process", "NCCL")
 
 
-def ranch(nprocs, fn, *args, caller_rank=0, gather=True, ctx=None, need="", imports="", **kwargs):
+def ranch(
+    nprocs: int,
+    fn: Callable[..., Any],
+    *args: Any,
+    caller_rank: int | None = 0,
+    gather: bool = True,
+    ctx: AbstractContextManager[Any] | None = None,
+    need: str = "",
+    imports: str = "",
+    **kwargs: Any,
+) -> Any:
     """Runs fn(*args, **kwargs) in nprocs ranked processes that end with the call.
 
     caller_rank: the rank of this process; None: it takes no part. gather: returns the list of the
@@ -52,7 +71,7 @@ def ranch(nprocs, fn, *args, caller_rank=0, gather=True, ctx=None, need="", impo
         "imports": imports,
     }
     ranks = [rank for rank in range(nprocs) if rank != caller_rank]
-    if not ranks:
+    if caller_rank is not None and not ranks:
         result = worker.call(plan, caller_rank)
         return [result] if gather else result
     with _WorkerGroup(nprocs, caller_rank, ranks, _backend(ctx, nprocs)) as workers:

@@ -4,6 +4,8 @@ A path lies below a mount point, or below a socket known to learn() (SOCKET/grou
 raise OSError with the daemon's errno. Needs only the standard library.
 """
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import fcntl
@@ -15,6 +17,15 @@ import time
 from ddip.mounts import p9, p9_file
 from ddip.mounts.opened import Opened
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    from typing_extensions import Buffer
+
+    OpenFile: TypeAlias = "File | p9_file.File"
+
+
 # Delay before a live file is read again: over sshfs it ends after the data available so far.
 LOOK_S = 0.05
 # A read takes time for every byte that it requests, available or not (half a millisecond per
@@ -24,10 +35,10 @@ _LARGEST_READ = 1 << 20
 _WRITTEN = 64 << 20  # the largest write: Ctrl-C is handled between two writes
 # To write verbs, by a program that reports failures: the daemon then says none on its stderr.
 WRITE_VERBS = os.O_WRONLY | os.O_NOFOLLOW
-_sockets = []  # sockets that paths may lead through
+_sockets: list[str] = []  # sockets that paths may lead through
 
 
-def learn(root):
+def learn(root: str) -> bool:
     """True if root is a socket; paths below it then lead into the tree that it serves."""
     if root in _sockets:
         return True
@@ -40,7 +51,7 @@ def learn(root):
     return is_socket
 
 
-def _split(path):
+def _split(path: str) -> tuple[str, str] | None:
     """(socket, path below it); None if the path leads through no known socket."""
     for root in _sockets:
         if path == root or path.startswith(root + "/"):
@@ -65,44 +76,44 @@ def _tree(place, path):
 class File(Opened):
     """An open file of a mount. p9_file.File has the same methods."""
 
-    def __init__(self, path, flags, mode):
+    def __init__(self, path: str, flags: int, mode: int) -> None:
         self._fd = os.open(path, flags | os.O_CLOEXEC, mode)
 
-    def arm(self):
+    def arm(self) -> int:
         """A descriptor that is readable when a read would not block."""
         return self._fd
 
-    def poll(self, wait_ms=None):
+    def poll(self, wait_ms: float | None = None) -> bool:
         """True if a read would not block; waits up to wait_ms for that (None: forever)."""
         poller = select.poll()
         poller.register(self._fd, select.POLLIN)
         return bool(poller.poll(wait_ms))
 
-    def read(self, count):
+    def read(self, count: int) -> bytes:
         """Reads at most count bytes. Returns b"" at the end."""
         return os.read(self._fd, count)
 
-    def readinto(self, memory):
+    def readinto(self, memory: Buffer) -> int:
         """Like read(), into memory. Returns the number of bytes."""
         return os.readv(self._fd, [memory])
 
-    def write(self, data):
+    def write(self, data: Buffer) -> int:
         """Writes some or all of data. Returns the number of bytes written."""
         return os.write(self._fd, data)
 
-    def fsync(self):
+    def fsync(self) -> None:
         """Submits what was written and waits for the outcome. Raises OSError if it failed."""
         os.fsync(self._fd)
 
-    def seek(self, offset):
+    def seek(self, offset: int) -> None:
         """Sets the offset of the next read or write."""
         os.lseek(self._fd, offset, os.SEEK_SET)
 
-    def size(self):
+    def size(self) -> int:
         """The current size of the file."""
         return os.fstat(self._fd).st_size
 
-    def lock(self, wait=False):
+    def lock(self, wait: bool = False) -> bool:
         """Locks the file until it is closed. False if it is locked already; wait: waits instead."""
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -110,13 +121,13 @@ class File(Opened):
             return False
         return True
 
-    def close(self):
+    def close(self) -> None:
         """Closes the file. Raises OSError if data written but not yet submitted is refused."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             os.close(fd)
 
-    def abandon(self):
+    def abandon(self) -> None:
         """Closes a `ctl` without waiting for its verbs: a write passes O_NONBLOCK to the daemon."""
         os.set_blocking(self._fd, False)
         with contextlib.suppress(OSError):
@@ -124,7 +135,7 @@ class File(Opened):
         self.close()
 
 
-def open_(path, flags=os.O_RDONLY, mode=0o600):
+def open_(path: str, flags: int = os.O_RDONLY, mode: int = 0o600) -> OpenFile:
     """Opens a file, unbuffered."""
     place = _split(path)
     if not place:
@@ -135,7 +146,7 @@ def open_(path, flags=os.O_RDONLY, mode=0o600):
         raise OSError(e.errno, e.strerror, path) from None
 
 
-def read(path, flags=os.O_RDONLY):
+def read(path: str, flags: int = os.O_RDONLY) -> bytes:
     """All bytes of a file."""
     pieces, count = [], FIRST_READ
     with open_(path, flags) as file:
@@ -145,31 +156,31 @@ def read(path, flags=os.O_RDONLY):
     return b"".join(pieces)
 
 
-def next_read(count, got):
+def next_read(count: int, got: int) -> int:
     """How many bytes to request after a read that requested `count` bytes and returned `got`."""
     return min(4 * count, _LARGEST_READ) if got == count else count
 
 
-def read_live(file, count, folder):
+def read_live(file: OpenFile, count: int, folder: str) -> bytes:
     """Reads from a live file, however long that takes; b"" once its folder no longer exists."""
     while not (data := file.read(count)) and exists(folder):
         time.sleep(LOOK_S)
     return data
 
 
-def read_text(path, flags=os.O_RDONLY):
+def read_text(path: str, flags: int = os.O_RDONLY) -> str:
     """All of a file as text."""
     return read(path, flags).decode("utf-8", "replace")
 
 
-def read_end(path, count):
+def read_end(path: str, count: int) -> tuple[bytes, int]:
     """(the last bytes of a file, at most count of them, and its size)."""
     with open_(path) as file:
         size = file.size()
         return read_range(file, max(0, size - count), size), size
 
 
-def read_range(file, begin, end):
+def read_range(file: OpenFile, begin: int, end: int) -> bytes:
     """The bytes of an open file from offset begin to offset end, as far as they exist."""
     file.seek(begin)
     data = b""
@@ -178,20 +189,20 @@ def read_range(file, begin, end):
     return data
 
 
-def write_all(file, data):
+def write_all(file: OpenFile, data: Buffer) -> None:
     """Writes all of data to an open file."""
     view = memoryview(data).cast("B")
     while view:
         view = view[file.write(view[:_WRITTEN]) :]
 
 
-def write(path, data):
+def write(path: str, data: Buffer) -> None:
     """Opens a file that acts on what is written, writes all of data to it and closes it."""
     with open_(path, WRITE_VERBS) as file:
         write_all(file, data)
 
 
-def attributes(path, follow=True):
+def attributes(path: str, follow: bool = True) -> tuple[int, int, float]:
     """(mode, size, time of the last modification in seconds)."""
     place = _split(path)
     if place:
@@ -201,7 +212,7 @@ def attributes(path, follow=True):
     return got.st_mode, got.st_size, got.st_mtime
 
 
-def exists(path):
+def exists(path: str) -> bool:
     """True if the path exists."""
     try:
         attributes(path)
@@ -210,7 +221,7 @@ def exists(path):
     return True
 
 
-def isdir(path):
+def isdir(path: str) -> bool:
     """True if it is a directory."""
     try:
         return stat.S_ISDIR(attributes(path)[0])
@@ -218,7 +229,7 @@ def isdir(path):
         return False
 
 
-def listdir(path):
+def listdir(path: str) -> list[str]:
     """The names in a directory."""
     place = _split(path)
     if not place:
@@ -227,7 +238,7 @@ def listdir(path):
         return tree.listdir(place[1])
 
 
-def readlink(path):
+def readlink(path: str) -> str:
     """The target of a symbolic link."""
     place = _split(path)
     if not place:
@@ -236,7 +247,7 @@ def readlink(path):
         return tree.readlink(place[1])
 
 
-def remove(path):
+def remove(path: str) -> None:
     """Removes a file."""
     place = _split(path)
     if not place:
@@ -246,7 +257,7 @@ def remove(path):
         tree.remove(place[1])
 
 
-def rmdir(path):
+def rmdir(path: str) -> None:
     """Removes a directory."""
     place = _split(path)
     if not place:
@@ -256,7 +267,7 @@ def rmdir(path):
         tree.remove(place[1], folder=True)
 
 
-def mkdir(path):
+def mkdir(path: str) -> None:
     """Makes a directory."""
     place = _split(path)
     if not place:
@@ -266,12 +277,12 @@ def mkdir(path):
         tree.mkdir(place[1])
 
 
-def rename(path, to):
+def rename(path: str, to: str) -> None:
     """Renames a file."""
     place, to_place = _split(path), _split(to)
-    if bool(place) != bool(to_place) or (place and place[0] != to_place[0]):
+    if bool(place) != bool(to_place) or (place and to_place and place[0] != to_place[0]):
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), path, None, to)
-    if not place:
+    if not place or not to_place:
         os.rename(path, to)
         return
     with _tree(place, path) as tree:

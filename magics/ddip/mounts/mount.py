@@ -3,6 +3,8 @@
 The contents of a mount are the business of groups.py.
 """
 
+from __future__ import annotations
+
 import contextlib
 import fcntl
 import os
@@ -20,6 +22,11 @@ import time
 from ddip.errors import DipError
 from ddip.mounts import files, p9, where
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
 _NO_MOUNT = 3  # exit status of ddipfs: nothing can be mounted on this machine
 _UNMOUNT_S = 20
 _BUSY_S = 2  # how long to retry: where it may not clone the mount, the watchdog opens files in it
@@ -36,18 +43,18 @@ os.execv(sys.argv[2], sys.argv[2:])
 """
 
 
-_started = set()  # sockets whose daemons this process started
-_made = set()  # directories that this process made; removed when their daemon ends
+_started: set[str] = set()  # sockets whose daemons this process started
+_made: set[str] = set()  # directories that this process made; removed when their daemon ends
 
 
-def is_private(path):
+def is_private(path: str) -> bool:
     """True if the daemon of this place was started from a notebook."""
     name = os.path.basename(path)
     found = name == where.SOCKETS[1] or path in _started
     return found or where.mounts().get(os.path.realpath(path)) == where.PRIVATE
 
 
-def private_path():
+def private_path() -> str:
     """Where to mount a daemon for this user: $DDIP_MOUNT, else a directory of the user."""
     named = os.environ.get("DDIP_MOUNT")
     if named:
@@ -72,7 +79,7 @@ def _base():
     return base
 
 
-def program():
+def program() -> str:
     """The path of ddipfs: $DDIPFS, in PATH, or where it was installed with this package."""
     named = os.environ.get("DDIPFS")
     if named:
@@ -98,7 +105,7 @@ def _folders():
         yield os.path.normpath(os.path.join(site, folder))
 
 
-_own = None  # the mount that ends with this program
+_own: str | None = None  # the mount that ends with this program
 _starting = threading.Lock()  # held by the thread that looks for a mount or starts one
 
 
@@ -110,7 +117,7 @@ def _renew_lock():
 os.register_at_fork(after_in_child=_renew_lock)  # the thread that held it is not in the child
 
 
-def find_or_start():
+def find_or_start() -> str:
     """The mount to use; starts one if there is none: in a program, one that ends with it."""
     with _starting:
         return _find_or_start()
@@ -135,7 +142,7 @@ def _new_directory():
     return path
 
 
-def start(path, with_kernel=False, source=where.PRIVATE):
+def start(path: str, with_kernel: bool = False, source: str = where.PRIVATE) -> tuple[str, bool]:
     """Starts a daemon on path. Its ranks will run this kernel's Python in this directory.
 
     with_kernel: it ends when this process does. A path that ends in .sock is a socket; if nothing
@@ -204,7 +211,7 @@ def _serve(path, with_kernel):
     return path
 
 
-def serve(path, settings):
+def serve(path: str, settings: Iterable[str]) -> None:
     """Starts a daemon with these settings, NAME=VALUE each, which serves on the socket path and
     ends when this process does. Raises DipError."""
     options = [word for each in settings for word in ("-o", _escaped(each))]
@@ -323,7 +330,7 @@ def _remove_directory(path):
             os.rmdir(path)
 
 
-def stop(path, lazy=False):
+def stop(path: str, lazy: bool = False) -> None:
     """Ends the daemon of a place, and its ranks with it.
 
     lazy: even if the mount is in use, which raises DipError otherwise.
@@ -360,7 +367,7 @@ def _stop_serving(path):
     _started.discard(path)
 
 
-def end(path):
+def end(path: str) -> None:
     """Like stop(), for a mount made here: waits until it is gone and removes its directory."""
     stop(path)
     deadline = time.monotonic() + _UNMOUNT_S

@@ -1,15 +1,25 @@
 """What open files have in common, whether mounted or served on a socket."""
 
+from __future__ import annotations
+
 import contextlib
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Opened:
     """A file that `with` closes. close() raises OSError if what was written is refused."""
 
-    def __enter__(self):
+    if TYPE_CHECKING:
+
+        def close(self) -> None: ...
+
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind, *exc_info):
+    def __exit__(self, kind: type[BaseException] | None, *exc_info: object) -> None:
         # close() refuses an incomplete write: that must not hide why it is incomplete
         with contextlib.suppress(OSError) if kind else contextlib.nullcontext():
             self.close()

@@ -4,11 +4,21 @@ Each open file has its own connection, so that threads need no lock and the daem
 opened the file.
 """
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import os
 import select
 import struct
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import socket
+    from typing import Any
+
+    from typing_extensions import Buffer
+
 
 MSIZE = 1 << 20
 _NO_FID = 0xFFFFFFFF
@@ -55,7 +65,7 @@ def _parts(path):
     return [part for part in path.split("/") if part not in ("", ".")]
 
 
-def connect(path):
+def connect(path: str) -> socket.socket:
     """A socket connected to path, which may be of any length. Raises OSError.
 
     Only to this user's own process: anybody can listen where a daemon of this user has been, or
@@ -63,7 +73,7 @@ def connect(path):
     """
     folder, name = os.path.split(os.path.abspath(path))
     fd = os.open(folder, os.O_PATH | os.O_DIRECTORY)
-    sock = None
+    sock: Any = None
     try:
         place = f"/proc/self/fd/{fd}/{name}"
         owner = os.stat(place).st_uid
@@ -110,7 +120,7 @@ def _user_name(uid):
         return str(uid)
 
 
-def daemon_of(path):
+def daemon_of(path: str) -> int:
     """The pid of the process that serves a socket. Raises OSError."""
     with connect(path) as sock:
         return _peer(sock)[0]
@@ -119,7 +129,7 @@ def daemon_of(path):
 class Connection:
     """A connection to the daemon: messages and their replies."""
 
-    def __init__(self, path):
+    def __init__(self, path: str) -> None:
         """path: the socket."""
         self.path = path
         self._sock = connect(path)
@@ -127,7 +137,8 @@ class Connection:
         self._fid = _ROOT
         self._in = bytearray()
         self._torn = False  # a reply has been received in part
-        self._replies = {}  # tag -> (type, body) of the replies not yet collected
+        # tag -> (type, body) of the replies not yet collected
+        self._replies: dict[int, tuple[int, bytes]] = {}
         self._sock.sendall(self._hello())
 
     def _hello(self):
@@ -145,22 +156,22 @@ class Connection:
     def _pack(kind, tag, body):
         return _HEAD.pack(_HEAD.size + len(body), kind, tag) + body
 
-    def fileno(self):
+    def fileno(self) -> int:
         """The descriptor, which is readable when a reply has arrived."""
         return self._sock.fileno()
 
-    def close(self):
+    def close(self) -> None:
         """Closes it; the daemon treats open files as if this process had been killed."""
         self._sock.close()
 
     # ---- messages
 
-    def new_fid(self):
+    def new_fid(self) -> int:
         """An unused fid."""
         self._fid += 1
         return self._fid
 
-    def send(self, kind, body, data=b""):
+    def send(self, kind: int, body: bytes, data: bytes | memoryview = b"") -> int:
         """Sends a message whose body ends with data. Returns the tag of its reply.
 
         An exception that Ctrl-C raises meanwhile closes the connection: part of the message may
@@ -192,7 +203,7 @@ class Connection:
         except BrokenPipeError:
             raise OSError(errno.ENOTCONN, "the daemon is gone", self.path) from None
 
-    def receive(self, tag):
+    def receive(self, tag: int) -> bytes:
         """Waits for the reply with this tag. Returns its body. Raises OSError."""
         while tag not in self._replies:
             self._take()
@@ -202,7 +213,7 @@ class Connection:
             raise OSError(number, os.strerror(number))
         return body
 
-    def receive_data(self, tag, view):
+    def receive_data(self, tag: int, view: memoryview) -> int:
         """Receives the data of a Tread right into view. Returns its length. Raises OSError."""
         while tag not in self._replies:
             self._need(_HEAD.size)
@@ -233,13 +244,13 @@ class Connection:
             raise OSError(errno.ENOTCONN, "the daemon is gone", self.path)
         return count
 
-    def is_readable(self, wait_ms=0):
+    def is_readable(self, wait_ms: float | None = 0) -> bool:
         """True if data has arrived; waits up to wait_ms for it (None: forever)."""
         poller = select.poll()
         poller.register(self._sock, select.POLLIN)
         return bool(poller.poll(wait_ms))
 
-    def has(self, tag):
+    def has(self, tag: int) -> bool:
         """True if that reply has arrived."""
         while tag not in self._replies and self.is_readable():
             self._take()
@@ -273,7 +284,7 @@ class Connection:
             self._in += piece[: self._receive_some(piece)]
             self._torn = False
 
-    def call(self, kind, body, data=b""):
+    def call(self, kind: int, body: bytes, data: bytes | memoryview = b"") -> bytes:
         """Sends a message, waits for its reply and returns the body. Raises OSError.
 
         An exception that Ctrl-C raises meanwhile cancels the request before it propagates.
@@ -287,7 +298,7 @@ class Connection:
             self.cancel(tag)
             raise
 
-    def cancel(self, tag):
+    def cancel(self, tag: int) -> None:
         """Interrupts a request, as Ctrl-C interrupts a system call, and waits for its end."""
         if self._torn:  # in the middle of a reply: what follows cannot be parsed
             self.close()
@@ -298,7 +309,7 @@ class Connection:
 
     # ---- names
 
-    def walk(self, path, follow=True):
+    def walk(self, path: str, follow: bool = True) -> tuple[int, int]:
         """(fid, its qid's type) of a path below the root; follow: also follows a link at its end.
 
         Raises OSError.
@@ -349,17 +360,17 @@ class Connection:
         self.clunk(fid)
         return os.fsdecode(reply[2:])
 
-    def readlink(self, path):
+    def readlink(self, path: str) -> str:
         """The target of a symbolic link."""
         return self._target(_parts(path))
 
-    def clunk(self, fid):
+    def clunk(self, fid: int) -> None:
         """Releases a fid. Raises OSError if what was written is refused."""
         self.call(_CLUNK, struct.pack("<I", fid))
 
     # ---- files
 
-    def open(self, path, flags, mode):
+    def open(self, path: str, flags: int, mode: int) -> int:
         """Opens a file, or creates it (O_CREAT). Returns its fid."""
         folder, name = os.path.split("/".join(_parts(path)))
         try:
@@ -377,43 +388,43 @@ class Connection:
         self.call(_LCREATE, struct.pack("<I", fid) + _text(name) + numbers)
         return fid
 
-    def ask(self, fid, offset, count):
+    def ask(self, fid: int, offset: int, count: int) -> int:
         """Requests bytes of an open file. Returns the tag of the reply."""
         count = min(count, MSIZE - _DATA_HEAD)
         return self.send(_READ, struct.pack("<IQI", fid, offset, count))
 
-    def taken(self, tag):
+    def taken(self, tag: int) -> bytes:
         """The bytes that ask() requested; waits for the reply. Raises OSError."""
         return self.receive(tag)[4:]
 
-    def write(self, fid, offset, data):
+    def write(self, fid: int, offset: int, data: Buffer) -> int:
         """Writes some or all of data to an open file. Returns the number of bytes written."""
         view = memoryview(data).cast("B")[: MSIZE - _WRITE_HEAD]
         head = struct.pack("<IQI", fid, offset, len(view))
         return struct.unpack("<I", self.call(_WRITE, head, view))[0]
 
-    def fsync(self, fid):
+    def fsync(self, fid: int) -> None:
         """Submits what was written and waits for the outcome. Raises OSError if it failed."""
         self.call(_FSYNC, struct.pack("<II", fid, 0))
 
-    def lock(self, fid):
+    def lock(self, fid: int) -> bool:
         """Locks an open file until it is closed. False if it is locked already."""
         body = struct.pack("<IBIQQI", fid, 1, 0, 0, 0, os.getpid()) + _text("")
         return self.call(_LOCK, body)[0] == _LOCK_SUCCESS
 
-    def attributes(self, path, follow=True):
+    def attributes(self, path: str, follow: bool = True) -> tuple[int, int, float, int]:
         """(mode, size, time of the last modification in seconds, inode number)."""
         fid, _ = self.walk(path, follow)
         return self.fid_attributes(fid)
 
-    def fid_attributes(self, fid):
+    def fid_attributes(self, fid: int) -> tuple[int, int, float, int]:
         """Like attributes(), for a fid."""
         reply = self.call(_GETATTR, struct.pack("<IQ", fid, 0x7FF))
         _, _, _, ino, mode, _, _, _, _, size = struct.unpack_from("<QBIQIIIQQQ", reply)
         seconds, nanoseconds = struct.unpack_from("<QQ", reply, 8 + _QID + 12 + 40 + 16)
         return mode, size, seconds + nanoseconds / 1e9, ino
 
-    def listdir(self, path):
+    def listdir(self, path: str) -> list[str]:
         """The names in a directory."""
         fid, _ = self.walk(path)
         self.call(_LOPEN, struct.pack("<II", fid, _flags(os.O_RDONLY | os.O_DIRECTORY)))
@@ -427,14 +438,14 @@ class Connection:
                 at += n
         return [name for name in names if name not in (".", "..")]
 
-    def remove(self, path, folder=False):
+    def remove(self, path: str, folder: bool = False) -> None:
         """Removes a file, or a directory."""
         above, name = os.path.split("/".join(_parts(path)))
         fid, _ = self.walk(above)
         flags = struct.pack("<I", _REMOVE_DIR if folder else 0)
         self.call(_UNLINKAT, struct.pack("<I", fid) + _text(name) + flags)
 
-    def rename(self, path, to):
+    def rename(self, path: str, to: str) -> None:
         """Renames a file."""
         above, name = os.path.split("/".join(_parts(path)))
         to_above, to_name = os.path.split("/".join(_parts(to)))
@@ -443,7 +454,7 @@ class Connection:
         body = struct.pack("<I", fid) + _text(name) + struct.pack("<I", to_fid) + _text(to_name)
         self.call(_RENAMEAT, body)
 
-    def mkdir(self, path):
+    def mkdir(self, path: str) -> None:
         """Makes a directory."""
         above, name = os.path.split("/".join(_parts(path)))
         fid, _ = self.walk(above)

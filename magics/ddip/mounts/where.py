@@ -3,6 +3,8 @@
 Every call of `ddip` imports this, so it imports little.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import stat
@@ -21,7 +23,7 @@ def _unescape(field):
     return os.fsdecode(first + b"".join(bytes([int(r[:3], 8)]) + r[3:] for r in rest))
 
 
-def mounts():
+def mounts() -> dict[str, str]:
     """This user's mounts of ddipfs: {path: fsname}."""
     found = {}
     mine = b"user_id=%d" % os.getuid()
@@ -34,13 +36,13 @@ def mounts():
     return found
 
 
-def is_mounted(path):
+def is_mounted(path: str) -> bool:
     """True if a live ddipfs is mounted at this path, or serves it as a socket."""
     files.learn(path)
     return files.exists(os.path.join(path, "version"))
 
 
-def locate(path):
+def locate(path: str) -> str | None:
     """The place where ddipfs serves path: path itself, or a socket in it; None if neither.
 
     Raises DipError if there is only a socket that this user may not use.
@@ -68,7 +70,7 @@ def _check_access(socket):
         pass
 
 
-def find():
+def find() -> str | None:
     """The place to use: $DDIP_MOUNT, else the mount that the working directory is in, else the only
     mount below it, else the only mount of this user, else a socket.
 
@@ -101,20 +103,20 @@ def _default_sockets():
         yield os.path.join(user_folder(), "ddip", SOCKETS[1])
 
 
-def runtime_folder():
+def runtime_folder() -> str | None:
     """$XDG_RUNTIME_DIR, if there is one; else None."""
     base = os.environ.get("XDG_RUNTIME_DIR")
     return base if base and os.path.isdir(base) else None
 
 
-def default_socket():
+def default_socket() -> str:
     """Where `ddip mount` serves if it gets no path and cannot mount."""
     variables = (os.environ.get(name) for name in ("DDIP_STATE", "TMPDIR"))
     parent = next(filter(None, variables), "/var/tmp")
     return os.path.join(runtime_folder() or _own_in(parent, "ddipfs"), SOCKETS[0])
 
 
-def user_folder():
+def user_folder() -> str:
     """The directory for this user's mounts and sockets; it may not exist."""
     import tempfile  # late: it takes as long as all else here
 
@@ -129,7 +131,7 @@ def _own_in(parent, name):
     return next(filter(is_own, [first, *sorted(glob.glob(glob.escape(first) + ".*"))]), first)
 
 
-def is_own(path):
+def is_own(path: str) -> bool:
     """True for a directory of this user's."""
     try:
         found = os.lstat(path)

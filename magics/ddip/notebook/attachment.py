@@ -1,5 +1,7 @@
 """The group that a shell works with: finding, creating, restarting and ending it (`%makedip`)."""
 
+from __future__ import annotations
+
 import errno
 import os
 import re
@@ -9,6 +11,17 @@ import time
 from ddip import groups
 from ddip.errors import DipError, GroupGone
 from ddip.mounts import files, mount, where
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import Namespace
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
+    from ddip.groups import Group
+
+    T = TypeVar("T")
+
 
 _GPU = re.compile(r"all|[0-9]+|(GPU|MIG)-[0-9A-Za-z/-]+")  # all, or as nvidia-smi -L lists them
 _STOPPED = ("new", "stopped", "stopping")
@@ -21,17 +34,22 @@ _NAMED = 5  # variables that a refusal lists at most
 class Attachment:
     """Holds the group of one shell, None until attached. args: the options of `%makedip`."""
 
-    def __init__(self):
-        self.group = None
-        self._mount, self._name = None, None  # what -m and -g chose: nothing else will do
-        self._path = None  # of the last group
-        self._started = {}  # path of a group -> pids of the ranks that this shell started
-        self.starts = None  # the options with which a cell makes its group; None: it does not
-        self.restarted = None  # with starts: the path of a group that a restart has restarted
+    def __init__(self) -> None:
+        self.group: Any = None  # a Group; None: not attached
+        # what -m and -g chose: nothing else will do
+        self._mount: str | None = None
+        self._name: str | None = None
+        self._path: str | None = None  # of the last group
+        # path of a group -> pids of the ranks that this shell started
+        self._started: dict[str, list[str | None]] = {}
+        # the options with which a cell makes its group; None: it does not
+        self.starts: Namespace | None = None
+        # with starts: the path of a group that a restart has restarted
+        self.restarted: str | None = None
 
     # ---- finding
 
-    def look(self):
+    def look(self) -> Group | None:
         """The group; looks for one if this shell has none, or it is gone. None if none is found.
 
         Says so if cells ran on another one before. Raises DipError if that was chosen.
@@ -48,7 +66,7 @@ class Attachment:
                 self._tell()
         return self.group
 
-    def known(self):
+    def known(self) -> Group | None:
         """The group that a cell would run on; None if it is gone. Attaches to nothing."""
         group = self.group or self._find()
         return group if group is not None and group.status() else None
@@ -66,7 +84,7 @@ class Attachment:
         if group is not None:
             self._path = group.path
 
-    def need(self, name=None):
+    def need(self, name: str | None = None) -> Group:
         """The current group, or another one of its mount. Raises DipError if there is none."""
         own = self.group is None or name in (None, os.path.basename(self.group.path))
         # another one is there even if the current one is gone
@@ -82,12 +100,12 @@ class Attachment:
         same = self.group is not None and name in (None, os.path.basename(self.group.path))
         return self.group if same else self.need(name)
 
-    def use(self, name):
+    def use(self, name: str) -> None:
         """Makes cells run on this group of the mount from now on."""
         group = self.need(name)
         self._choose(group, os.path.dirname(group.path), name)
 
-    def with_group(self, name, act):
+    def with_group(self, name: str | None, act: Callable[[Group], T]) -> T:
         """Returns act(group) for the group that need() would return, which it does not ask first:
         act raises GroupGone if the last one is gone.
 
@@ -115,7 +133,7 @@ class Attachment:
 
     # ---- attaching
 
-    def attach(self, args):
+    def attach(self, args: Namespace) -> None:
         """Finds the mount or starts a daemon; describes a group that already existed."""
         chosen = args.mount and os.path.abspath(os.path.expanduser(args.mount))
         if chosen:
@@ -174,7 +192,7 @@ class Attachment:
 
     # ---- ending
 
-    def kill(self, path, verbose):
+    def kill(self, path: str | None, verbose: bool) -> None:
         """Ends the ranks, and a daemon that a notebook started. path: the mount; None: this one."""
         if path:
             path = where.locate(os.path.abspath(os.path.expanduser(path)))
@@ -200,7 +218,7 @@ class Attachment:
 
     # ---- making
 
-    def make(self, args, only_asks):
+    def make(self, args: Namespace, only_asks: bool) -> None:
         """Brings the group into the state that the options ask for."""
         group = self.group
         verbs = self._settings(args)

@@ -1,9 +1,19 @@
 """Breakpoints that a front end's debugger has set in a cell that runs on ranks."""
 
+from __future__ import annotations
+
 import contextlib
 import sys
 
 from ddip.errors import DipError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from ddip.groups import Group
 
 
 def _debugger(shell):
@@ -11,7 +21,7 @@ def _debugger(shell):
     return getattr(getattr(shell, "kernel", None), "debugger", None)
 
 
-def choose(shell, rank):
+def choose(shell: InteractiveShell, rank: int) -> None:
     """Makes breakpoints stop on this rank. Raises DipError where a kernel does not debug ranks."""
     debugger = _debugger(shell)
     if not hasattr(debugger, "choose"):
@@ -19,7 +29,7 @@ def choose(shell, rank):
     debugger.choose(rank)
 
 
-def around(shell, group, source):
+def around(shell: InteractiveShell, group: Group, source: str) -> AbstractContextManager[None]:
     """A context in which a cell runs on the ranks. In the kernel of the ranks its breakpoints hold
     there; another kernel's cannot, and that is said."""
     debugger = _debugger(shell)

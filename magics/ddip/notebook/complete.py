@@ -4,6 +4,8 @@ Both use only what the daemon and the ranks can return at once, even while a cel
 that would have to wait is left out.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import re
@@ -13,13 +15,22 @@ from ddip import patches
 from ddip.errors import DipError
 from ddip.mounts import files
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from ddip.groups import Group
+
+
 _DOTTED = re.compile(r"((?:[^\W\d]\w*\.)+)([^\W\d]\w*)?$")
 _WORD = re.compile(r"[^\W\d]\w*$")
 _BEHIND_AN_EXPRESSION = (".", ")", "]", "}", "'", '"')  # no file lists the attributes of these
 _PULLS = re.compile(r"%dipull\s|%dip\s(.*\s)?--gather\s")
 
 
-def candidates(group, text):
+def candidates(group: Group, text: str) -> list[tuple[str, str]]:
     """[(name, kind)] of the remote names and attributes that could complete this text."""
     dotted = _DOTTED.search(text)
     if dotted:
@@ -71,14 +82,19 @@ class Helper:
     """Hooks into one shell. is_remote(code): will this cell run on ranks? group(): the group, None
     if there is none; raises DipError if it cannot be determined."""
 
-    def __init__(self, shell, is_remote, group):
+    def __init__(
+        self,
+        shell: InteractiveShell,
+        is_remote: Callable[[str], bool],
+        group: Callable[[], Group | None],
+    ) -> None:
         self._shell = shell
         self._is_remote = is_remote
         self._group = group
         self._matcher = None
         self._inspect = None  # the kernel's own do_inspect()
 
-    def install(self):
+    def install(self) -> None:
         """Installs the hooks."""
         try:
             from IPython.core.completer import context_matcher
@@ -91,7 +107,7 @@ class Helper:
             self._inspect = patches.INSPECT.of(kernel)
             patches.INSPECT.put(kernel, self._do_inspect)
 
-    def remove(self):
+    def remove(self) -> None:
         """Removes the hooks."""
         matchers = self._shell.Completer.custom_matchers
         if self._matcher in matchers:

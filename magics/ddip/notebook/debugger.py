@@ -6,6 +6,8 @@ cell that runs there, and again when it has been replaced; until then the front 
 kept, and answered here.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import itertools
@@ -26,6 +28,16 @@ from ddip.cells import cell as cells
 from ddip.errors import DipError
 from ddip.mounts import files
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator
+    from typing import Any, TypeVar
+
+    from ddip.groups import Group
+
+    T = TypeVar("T")
+
+
 _SHORT = ("int", "float", "bool", "complex", "str", "NoneType")  # types whose value is shown
 _SHOWN = 200  # variables whose value is shown
 _TEXT = 200  # characters of a value
@@ -37,7 +49,7 @@ _KEPT = ("initialize", "attach", "setExceptionBreakpoints", "setFunctionBreakpoi
 _START = "<string>"  # where a rank's own code begins, as python -c names it
 _ALL_THREADS = ("continue", "pause")  # one thread of a rank can stop; front ends may name another
 # What pydevd does, so that a front end offers it before there is a rank.
-_CAPABILITIES = {
+_CAPABILITIES: dict[str, Any] = {
     f"supports{name}": True
     for name in (
         "ConfigurationDoneRequest", "ConditionalBreakpoints", "HitConditionalBreakpoints",
@@ -61,31 +73,35 @@ class Link:
     thread of the control channel.
     """
 
-    def __init__(self, tell):
+    def __init__(self, tell: Callable[[dict[str, Any]], object]) -> None:
         self._tell = tell
-        self._kept = {}  # (command, path of the source) -> the request
-        self._waiting = {}  # number of a request -> Future of its response
+        # (command, path of the source) -> the request
+        self._kept: dict[tuple[str, str | None], dict[str, Any]] = {}
+        # number of a request -> Future of its response
+        self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._numbers = itertools.count(1)
-        self._loop = None
-        self._writer = None  # None: not connected
-        self.rank, self._pid = 0, None  # the rank, and its process that is or was connected
+        self._loop: Any = None  # of the control channel's thread
+        self._writer: asyncio.StreamWriter | None = None  # None: not connected
+        self.rank = 0
+        # its process that is or was connected: the path of the group, and the pid
+        self._pid: tuple[str, str | None] | None = None
 
     # ---- what ipykernel's Debugger asks of it
 
-    def connect_tcp_socket(self):
+    def connect_tcp_socket(self) -> None:
         """The front end has begun to debug."""
         self._loop = asyncio.get_running_loop()
 
-    def disconnect_tcp_socket(self):
+    def disconnect_tcp_socket(self) -> None:
         """It has ended that."""
         self._kept.clear()
         self.close()
 
-    def get_host_port(self):
+    def get_host_port(self) -> tuple[str, str]:
         """There is no port: only words for arguments that pydevd does not read."""
         return "unix", "0"
 
-    async def send_dap_request(self, request):
+    async def send_dap_request(self, request: dict[str, Any]) -> dict[str, Any]:
         """Returns the response."""
         command = request["command"]
         if command in _KEPT or command == "setBreakpoints":
@@ -101,7 +117,7 @@ class Link:
 
     # ---- the connection
 
-    def close(self):
+    def close(self) -> None:
         """Ends the connection: pydevd forgets all breakpoints and lets the rank go on."""
         writer, self._writer, self._pid = self._writer, None, None
         if writer is not None:
@@ -114,7 +130,7 @@ class Link:
                 future.set_exception(ConnectionError(f"rank {self.rank} is not connected"))
         self._waiting.clear()
 
-    def connect(self, group):
+    def connect(self, group: Group) -> None:
         """Connects to the rank, unless that is done; from the thread that runs cells. Raises
         DipError if that is not possible."""
         rows = group.ranks()
@@ -133,7 +149,7 @@ class Link:
         self.call(self._begin(end))
         self._pid = pid
 
-    def call(self, coroutine):
+    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Runs a coroutine in the thread of the control channel, and waits for it."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(_ANSWER_S)
 
@@ -145,7 +161,7 @@ class Link:
             await self._ask(request)
         await self._ask({"type": "request", "command": "configurationDone"})
 
-    async def name(self, source, path):
+    async def name(self, source: str, path: str) -> None:
         """Tells by which path the front end knows the cell that is about to run."""
         arguments = {"ddipCell": [source, path]}
         await self._ask({"command": "setDebuggerProperty", "arguments": arguments})
@@ -234,15 +250,17 @@ def _unconnected(request):
 class RanksDebugger(Debugger):
     """ipykernel's, for a rank; the variables outside a breakpoint are rank 0's."""
 
-    group = staticmethod(lambda: None)  # the group that cells run on
+    group: Callable[[], Group | None] = staticmethod(lambda: None)  # the group that cells run on
 
-    def __init__(self, *args, **kwargs):
+    debugpy_client: Any  # a Link
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.debugpy_client = Link(self.debugpy_client.event_callback)
         self.debugpy_initialized = True  # ipykernel would have the notebook's process listen
-        self._told = None  # why there are no breakpoints, as it was said last
+        self._told: str | None = None  # why there are no breakpoints, as it was said last
 
-    def start(self):
+    def start(self) -> bool:
         """Begins to debug: sources of cells go into a directory that only this user may enter."""
         with contextlib.suppress(FileExistsError):
             os.mkdir(get_tmp_directory(), 0o700)
@@ -250,7 +268,7 @@ class RanksDebugger(Debugger):
         own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
         return own and super().start()
 
-    def choose(self, rank):
+    def choose(self, rank: int) -> None:
         """Breakpoints stop on this rank from the next cell on."""
         link = self.debugpy_client
         if link.rank != rank and self.is_started:
@@ -258,7 +276,7 @@ class RanksDebugger(Debugger):
         link.rank = rank
 
     @contextlib.contextmanager
-    def around(self, group, source, code):
+    def around(self, group: Group, source: str, code: str) -> Iterator[None]:
         """Around a cell of the ranks: its breakpoints hold. code: as the front end has sent it."""
         link = self.debugpy_client
         if not self.is_started:
@@ -284,7 +302,7 @@ class RanksDebugger(Debugger):
             self.event_callback(event)
         self.stopped_threads = set()
 
-    async def stackTrace(self, message):
+    async def stackTrace(self, message: dict[str, Any]) -> dict[str, Any]:
         """The frames from the cell on: what called it is not the user's."""
         answer = await super().stackTrace(message)
         frames = (answer.get("body") or {}).get("stackFrames", [])
@@ -292,11 +310,11 @@ class RanksDebugger(Debugger):
             frames.pop()
         return answer
 
-    async def inspectVariables(self, message):
+    async def inspectVariables(self, message: dict[str, Any]) -> dict[str, Any]:
         """All variables, as the Debug Adapter Protocol lists them."""
         return await asyncio.to_thread(self._answer, message, lambda: {"variables": self._found()})
 
-    async def richInspectVariables(self, message):
+    async def richInspectVariables(self, message: dict[str, Any]) -> dict[str, Any]:
         """One of them, as a front end displays it."""
         asked = message["arguments"]
         if "frameId" in asked:  # at a breakpoint

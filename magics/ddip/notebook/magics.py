@@ -1,5 +1,7 @@
 """The magics and their options. The work is done in attachment.py, groups.py and run.py."""
 
+from __future__ import annotations
+
 import re
 import sys
 
@@ -20,6 +22,11 @@ from ddip.notebook.complete import Helper
 from ddip.notebook.used import is_used
 from ddip.shown import live
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
 LOCALLY = "#dip_locally"  # as the first line of a cell: %autodip leaves it alone
 _NAMES = ("makedip", "dip", "steer", "watch", "autodip", "dipush", "dipull", "dipper")
 _MAGIC = re.compile(r"(?:[\w, ]+=\s*)?%%?(\w*)")  # the magic that a cell begins with
@@ -35,13 +42,13 @@ class DdipMagics(Magics):
         config=True
     )
 
-    def __init__(self, shell):
+    def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell=shell, parent=shell)
         self.attachment = Attachment()
         self.verbose = False
         self._see = options.words(self.see) or None  # words for the ranks to show, without -S
         self._parsed = None, None  # the last line of %%dip, its options
-        self._auto = None  # what %autodip puts in front of cells; None: nothing
+        self._auto: str | None = None  # what %autodip puts in front of cells; None: nothing
         self._takes_all = False  # also of cells that begin with a magic; and makes the group
         self._helper = Helper(shell, self.is_remote, self.attachment.known)
 
@@ -87,7 +94,7 @@ class DdipMagics(Magics):
         help="end the group with this kernel",
     )
     @line_magic
-    def makedip(self, line=""):
+    def makedip(self, line: str = "") -> None:
         """Make, change, restart, end or show a DDP group.
 
         Uses the mount at $DDIP_MOUNT, else the one that the notebook's directory is in, else this
@@ -244,7 +251,7 @@ class DdipMagics(Magics):
     )
     @no_var_expand  # {x} and $x in the code are the ranks'
     @line_cell_magic
-    def dip(self, line, cell=None):
+    def dip(self, line: str, cell: str | None = None) -> Any:
         """Run a cell on the ranks of the DDP group, in the notebook, or in both.
 
         %dip CODE runs a single line: %dip -S all print(rank). x = %dip CODE sets x to the value on
@@ -366,7 +373,7 @@ class DdipMagics(Magics):
     @argument("-S", "--see", nargs="+", metavar="RANK", help="the ranks to show. Default: 0.")
     @no_var_expand
     @line_cell_magic
-    def steer(self, line, cell=None):
+    def steer(self, line: str, cell: str | None = None) -> None:
         """Run code within the running cell or program, between the same two steps on all its ranks.
 
         It sees and sets the variables of the function that makes the step: %steer lr = 0.01. What
@@ -384,7 +391,7 @@ class DdipMagics(Magics):
     @argument("-o", "--off", action="store_true", help="let the ranks go on, or watch no longer")
     @no_var_expand
     @line_magic
-    def watch(self, line):
+    def watch(self, line: str) -> None:
         """Stop all ranks of the running cell or program at the first step at which an expression is
         true on any of them: %watch loss != loss.
 
@@ -403,7 +410,7 @@ class DdipMagics(Magics):
     @argument("-a", "--args", metavar="ARGS", help='options for %%dip, in quotes: -a "--see all"')
     @argument("state", nargs="?", choices=["on", "off"], help="without it: show the setting")
     @line_magic
-    def autodip(self, line):
+    def autodip(self, line: str) -> None:
         """Run the cells after this one on the ranks, as if each began with %%dip.
 
         A cell whose first line begins with % is left alone; one that begins with #dip_locally
@@ -419,7 +426,7 @@ class DdipMagics(Magics):
         where = f"on, will run cell as {self._auto}" if self._auto else "Off"
         print(f"Auto Execution on DDP group: {where}")
 
-    def transform(self, lines):
+    def transform(self, lines: list[str]) -> list[str]:
         """The input transformer for IPython: puts %%dip before a user's cell if %autodip is on, and
         before %debug if what has failed last is a cell on ranks."""
         failed = getattr(sys, "last_value", None)
@@ -427,15 +434,15 @@ class DdipMagics(Magics):
             return [f"%%dip --ranks {failed.first}\n", "%debug\n"]
         begins = lines and (self._takes_all or lines[0][:1] != "%")
         takes = self._auto and begins and self.is_remote("".join(lines))
-        if takes and _is_users_cell(self.shell):
+        if self._auto and takes and _is_users_cell(self.shell):
             options = self._auto.removeprefix("%%dip").strip()
             return [f"%%dip --auto {options}".rstrip() + "\n", *lines]
         return lines
 
     # IPython skips it when a prompt checks whether the lines typed so far are a complete cell
-    transform.has_side_effects = True
+    transform.has_side_effects = True  # type: ignore[attr-defined]
 
-    def is_remote(self, code):
+    def is_remote(self, code: str) -> bool:
         """True if this cell would run on the ranks."""
         first = code.lstrip("\n").partition("\n")[0]
         if first.startswith("%%dip"):
@@ -448,7 +455,7 @@ class DdipMagics(Magics):
         magic = _MAGIC.match(first)
         return magic is None or magic[1] not in _HERE
 
-    def take_all(self, restarted=None):
+    def take_all(self, restarted: str | None = None) -> None:
         """Runs all cells on the ranks from now on, but those that begin with %%local or one of the
         magics here; the first one finds or makes the group. restarted: see Attachment."""
         self._auto, self._takes_all = "%%dip", True
@@ -463,7 +470,7 @@ class DdipMagics(Magics):
     @magic_arguments()
     @argument("names", nargs="+", metavar="NAME", help="variables or functions of the notebook")
     @line_magic
-    def dipush(self, line):
+    def dipush(self, line: str) -> None:
         """Set variables on all ranks to their values in the notebook."""
         self._push(self.dipush.parser.parse_args(options.words(line)).names)
 
@@ -483,7 +490,7 @@ class DdipMagics(Magics):
     @argument("-r", "--rank", default="0", metavar="RANK", help="the rank, or all. Default: 0.")
     @argument("names", nargs="+", metavar="NAME", help="variables; locals/NAME: of what runs")
     @line_magic
-    def dipull(self, line):
+    def dipull(self, line: str) -> None:
         """Set variables in the notebook to their values on a rank; with -r all, to lists."""
         args = self.dipull.parser.parse_args(options.words(line))
         group = self.attachment.need()
@@ -503,7 +510,7 @@ class DdipMagics(Magics):
             raise DipError(f"-r: want one rank or all, not '{args.rank}'")
 
     @line_magic
-    def dipper(self, line=""):
+    def dipper(self, line: str = "") -> None:
         """Put the handle of the group into a variable: %dipper NAME."""
         name = line.strip()
         if not name.isidentifier():
@@ -512,12 +519,12 @@ class DdipMagics(Magics):
 
     # ---- the extension
 
-    def install(self):
+    def install(self) -> None:
         """Installs the hooks that are not magics."""
         self.shell.input_transformers_cleanup.append(self.transform)
         self._helper.install()
 
-    def remove(self):
+    def remove(self) -> None:
         """Removes the hooks."""
         self.shell.input_transformers_cleanup.remove(self.transform)
         self._helper.remove()
@@ -548,7 +555,7 @@ def _is_users_cell(shell):
     return content.get("store_history", True) and not content.get("silent")
 
 
-def load(shell):
+def load(shell: InteractiveShell) -> DdipMagics:
     """Adds the magics and hooks to a shell, once. Returns the magics."""
     magics = shell.magics_manager.registry.get(DdipMagics.__name__)
     if magics is None:
@@ -558,13 +565,13 @@ def load(shell):
     return magics
 
 
-def attachment(shell):
+def attachment(shell: InteractiveShell) -> Attachment | None:
     """The Attachment of a shell; None if it does not have the magics."""
     magics = shell.magics_manager.registry.get(DdipMagics.__name__)
     return magics and magics.attachment
 
 
-def unload(shell):
+def unload(shell: InteractiveShell) -> None:
     """Removes the magics and hooks from a shell."""
     magics = shell.magics_manager.registry.pop(DdipMagics.__name__, None)
     if magics is None:

@@ -1,11 +1,19 @@
 """Parses the line of `%dip` and `%%dip`: options first, then the code of `%dip CODE`."""
 
+from __future__ import annotations
+
 import re
 import shlex
 
 from ddip import patches
 from ddip import ranks as rank_lists
 from ddip.errors import DipError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from argparse import ArgumentParser, Namespace
+    from collections.abc import Container, Iterable
+
 
 WHERE = ("remote", "local", "everywhere")
 _TO = {"remote": "remote", "gpu": "remote", "local": "local", "both": "everywhere"}
@@ -16,7 +24,7 @@ _LONG = re.compile(
 _WORD = re.compile(r"""\s*((?:"[^"]*"|'[^']*'|[^\s"'])+)""")
 
 
-def words(line):
+def words(line: str) -> list[str]:
     """The words of a magic's line, as a shell splits them; # begins a comment."""
     try:
         return shlex.split(line, comments=True)
@@ -24,7 +32,7 @@ def words(line):
         raise DipError(f"{line!r}: {e}") from None
 
 
-def bind(words, *names):
+def bind(words: Iterable[str], *names: str) -> list[str]:
     """The words, with an option and its value joined into one, so that the value may begin with a
     dash. names: those of the option, the long one last."""
     bound, rest = [], iter(words)
@@ -34,7 +42,7 @@ def bind(words, *names):
     return bound
 
 
-def parse(parser, line):
+def parse(parser: ArgumentParser, line: str) -> Namespace:
     """The options of a line. Sets `where` by a word like `remote`, which may stand anywhere."""
     args = parser.parse_args(words(line))
     for values in (args.see, args.push, args.ranks, args.scatter, args.gather):
@@ -45,7 +53,7 @@ def parse(parser, line):
     return args
 
 
-def split(parser, line, where=WHERE):
+def split(parser: ArgumentParser, line: str, where: Container[str] = WHERE) -> tuple[str, str]:
     """(options, code) of a line such as that of `%dip`: the code begins with the first word that is
     neither an option, nor an option's value, nor one of `where`; `--` may precede it."""
     at = 0

@@ -4,6 +4,8 @@ A bar is known by its looks. So it does not matter which tqdm a rank has importe
 the front end has; one that shows no HTML shows the text.
 """
 
+from __future__ import annotations
+
 import html
 import itertools
 import re
@@ -39,7 +41,7 @@ _PALETTE = (
 ).split()
 
 
-def bundle(text, failed=False):
+def bundle(text: str, failed: bool = False) -> dict[str, str]:
     """The representations of a text. failed: what a bar in it lacks will never come."""
     data = {"text/plain": text}
     lines = text.split("\n")
@@ -53,7 +55,7 @@ def bundle(text, failed=False):
     return data
 
 
-def runs(text):
+def runs(text: str) -> list[tuple[bool, str]]:
     """The lines of a text in pieces: (True, neighbouring bars), or (False, other lines)."""
     if "%|" not in text:
         return [(False, text)]

@@ -5,9 +5,19 @@ places of those before. Printed lines cannot be cleared in a part of the output 
 prints after its first clear_output() is displayed, too.
 """
 
+from __future__ import annotations
+
 from uuid import uuid4
 
 from ddip.shown.limit import HEAD_BYTES, HEAD_LINES
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from ddip.shown.sink import Output
+
 
 _VIEW = "application/vnd.jupyter.widget-view+json"
 _LINES = 200  # printed lines in one place; each line that is added redraws all
@@ -19,28 +29,33 @@ class Displays:
     give_way() is called before anything new is shown.
     """
 
-    def __init__(self, sink, label="", give_way=lambda: None):
+    def __init__(
+        self, sink: Output, label: str = "", give_way: Callable[[], object] = lambda: None
+    ) -> None:
         self._sink = sink
         self._label = label
         self._give_way = give_way
-        self._places = []  # display ids
+        self._places: list[str] = []  # display ids
         self._used = 0  # the places that were used since clear(); the others are from before
-        self._named = set()  # the display ids that the rank has chosen itself
-        self._named_before = set()  # the same, from before clear(wait=True)
-        self._labels = {}  # comm id of a widget -> the display id of the label above it
-        self._emptied = set()  # display ids of the rank that were shown, and cleared
+        self._named: set[str] = set()  # the display ids that the rank has chosen itself
+        self._named_before: set[str] = set()  # the same, from before clear(wait=True)
+        # comm id of a widget -> the display id of the label above it
+        self._labels: dict[str, str] = {}
+        self._emptied: set[str] = set()  # display ids of the rank that were shown, and cleared
         self._has_begun = False  # something was shown since clear()
         self._was_cleared = False
         self._text = ""  # the printed lines in the last place that is used
         self._lines = self._bytes = 0  # that were printed since clear()
         self._is_drawn = True  # False: the place does not show all of self._text
 
-    def show(self, data, metadata=None):
+    def show(self, data: dict[str, Any], metadata: dict[str, Any] | None = None) -> None:
         """Shows a bundle of representations in the next place."""
         self._use_place()
         self._show(data, metadata, self._label)
 
-    def show_named(self, name, data, metadata, label=True):
+    def show_named(
+        self, name: str, data: dict[str, Any], metadata: dict[str, Any] | None, label: bool = True
+    ) -> None:
         """Shows a bundle under a display id that the rank has chosen: where it was, if it was."""
         known = name in self._emptied or name in self._named_before
         self._emptied.discard(name)
@@ -57,16 +72,16 @@ class Displays:
                 self._sink.display({"text/plain": self._label}, {}, {"display_id": above})
         self._sink.display(data, metadata, {"display_id": name}, update=known)
 
-    def closed(self, widget):
+    def closed(self, widget: str) -> None:
         """Removes the label of a widget that the rank has closed. widget: its comm id."""
         if (above := self._labels.pop(widget, None)) is not None:
             self._empty([above])
 
-    def has_cleared(self, name):
+    def has_cleared(self, name: str) -> bool:
         """True if the rank has shown that display id, and cleared it."""
         return name in self._emptied
 
-    def write(self, lines):
+    def write(self, lines: str) -> bool:
         """Adds printed lines, for draw(). Returns False if they must be printed instead."""
         if not self._was_cleared or self._is_full():
             return False
@@ -84,7 +99,7 @@ class Displays:
     def _is_full(self):
         return self._lines > HEAD_LINES or self._bytes > HEAD_BYTES
 
-    def draw(self):
+    def draw(self) -> None:
         """Shows the printed lines that were added."""
         if not self._is_drawn:
             self._is_drawn = True
@@ -95,7 +110,7 @@ class Displays:
         self.draw()
         self._text = ""
 
-    def clear(self, wait):
+    def clear(self, wait: bool) -> None:
         """Empties the places; wait: each one only when the next display replaces it."""
         self._end_text()
         self._empty_rest()
@@ -107,7 +122,7 @@ class Displays:
         self._used, self._has_begun, self._was_cleared = 0, False, True
         self._lines = self._bytes = 0
 
-    def end(self):
+    def end(self) -> None:
         """Shows what is left, and empties the places that clear(wait=True) left to be replaced."""
         self.draw()
         self._empty_rest()

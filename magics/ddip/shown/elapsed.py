@@ -1,10 +1,18 @@
 """The line under a cell without output: how long it has been running, which rank waits for which,
 or what a queued cell is waiting for; and a failure, until the other ranks have ended, too."""
 
+from __future__ import annotations
+
 import math
 import time
 
 from ddip import ranks as rank_lists
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
 
 _SILENCE_S = 3.0  # the line is shown after this long without output
 _QUEUED_S = 1.0  # a queued cell shows its line sooner
@@ -18,11 +26,17 @@ class Elapsed:
     that still run it, and the seconds that a failure gives them (None: no limit); failed() needs
     it."""
 
-    def __init__(self, waits_for, verdict, goes_on=None):
+    def __init__(
+        self,
+        waits_for: Callable[[], str],
+        verdict: Callable[[], str],
+        goes_on: Callable[[], tuple[list[int], float | None]] | None = None,
+    ) -> None:
         self._waits_for = waits_for
         self._verdict = verdict
         self._goes_on = goes_on
-        self._failures = {}  # rank -> its `error` message, in the order of arrival
+        # rank -> its `error` message, in the order of arrival
+        self._failures: dict[int, dict[str, Any]] = {}
         self._failed = 0.0  # when the first one came
         self._stuck, self._look = "", 0.0  # the last verdict; when to ask for the next one
         self._waiting = ""
@@ -32,7 +46,7 @@ class Elapsed:
         self._started = self._moved = time.monotonic()
         self._next = self._moved + _QUEUED_S  # when line() may change
 
-    def moved(self):
+    def moved(self) -> None:
         """Records that output was shown, which means that the cell runs."""
         self._moved = time.monotonic()
         self._begun, self._waiting = True, ""
@@ -40,18 +54,18 @@ class Elapsed:
         if not self._failures:
             self._next = self._moved + _SILENCE_S
 
-    def failed(self, message):
+    def failed(self, message: dict[str, Any]) -> None:
         """Records the `error` message of a rank."""
         if not self._failures:
             self._failed = time.monotonic()
             self._next = self._failed + _ENDS_S
         self._failures.setdefault(message["rank"], message)
 
-    def patience(self):
+    def patience(self) -> float:
         """Seconds until line() may change."""
         return max(0.0, self._next - time.monotonic())
 
-    def line(self):
+    def line(self) -> str:
         """The current line, with its newline; "" if none is due."""
         now = time.monotonic()
         if self._failures:
@@ -102,6 +116,6 @@ class Elapsed:
             if waited:
                 self._started = self._moved = now
 
-    def last_line(self):
+    def last_line(self) -> str:
         """The line with the total time; "" if no running time was ever shown."""
         return f"ran for {time.monotonic() - self._started:.1f} s\n" if self._shown else ""

@@ -1,5 +1,12 @@
 """Marks that show which rank output comes from: a rank's chip, a result's label."""
 
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+
 # Backgrounds of the chips of ranks 0, 1 …, used cyclically; from the 256 colours that are the same
 # everywhere. If the colour is one of the palette's, notebooks pad the background, so that the last
 # line of an output gets a scroll bar, and draw the letters in grey.
@@ -9,13 +16,13 @@ _RED, _END = "\x1b[31m", "\x1b[0m"
 _LABELLED = {"text/plain", "text/html"}  # types that get the label in front
 
 
-def chip(rank):
+def chip(rank: int) -> str:
     """The rank's number in its colour."""
     background = _BACKGROUNDS[rank % len(_BACKGROUNDS)]
     return f"\x1b[48;5;{background};38;5;{_LETTERS}m {rank} {_END} "
 
 
-def result(rank, number, data):
+def result(rank: int, number: int, data: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """(label to print above, bundle to display) for a rank's result in a cell.
 
     Text and tables get `Out[rank:number]:` in front, and the label above is "". A result that is

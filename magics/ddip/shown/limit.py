@@ -1,5 +1,12 @@
 """How much of a cell's output a notebook gets: the first lines, and the end of the rest."""
 
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
 HEAD_LINES = 5000
 HEAD_BYTES = 1 << 20
 TAIL_LINES = 30
@@ -9,14 +16,14 @@ _TAIL_BYTES = HEAD_BYTES // 8
 class Limit:
     """Counts what is printed. files(rank, name): where the whole stream can be read."""
 
-    def __init__(self, files):
+    def __init__(self, files: Callable[[int, str], str]) -> None:
         self._files = files
         self._lines = self._bytes = 0
         self._more_lines = self._more_bytes = 0
         self._last = ""
-        self._cut = set()  # (rank, name) of the streams that did not fit
+        self._cut: set[tuple[int, str]] = set()  # (rank, name) of the streams that did not fit
 
-    def admit(self, rank, name, text):
+    def admit(self, rank: int, name: str, text: str) -> int:
         """How many characters of this text to print. The rest is left to tail()."""
         fits = len(text)
         lines = text.count("\n")
@@ -36,7 +43,7 @@ class Limit:
         self._cut.add((rank, name))
         self._last = _last_lines(self._last + text[-_TAIL_BYTES:])
 
-    def tail(self):
+    def tail(self) -> str:
         """The end of the output and where to read all of it; "" if all of it was printed."""
         if not self._cut:
             return ""

@@ -1,5 +1,7 @@
 """Displays that a thread keeps up to date: `%dip --top`, and the curves of `%%dip --plot NAME`."""
 
+from __future__ import annotations
+
 import base64
 import contextlib
 import html
@@ -15,6 +17,16 @@ from ddip.mounts import files
 from ddip.shown.overview import Overview
 from ddip.shown.sink import Sink
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from typing import Any
+
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from ddip.groups import Group
+
+
 _EVERY_S = 1.0
 _SHARE = 0.02  # of the time, at most, that the ranks are asked for what is plotted
 _POINTS = 2000  # of a curve; then every second one is dropped
@@ -26,7 +38,11 @@ class Live:
     """One display. frame(): returns its bundle (None: as before), and the seconds until the next
     one (None: this was the last one)."""
 
-    def __init__(self, shell, frame):
+    def __init__(
+        self,
+        shell: InteractiveShell | None,
+        frame: Callable[[], tuple[dict[str, Any] | None, float | None]],
+    ) -> None:
         self._sink = Sink(shell)
         self._frame = frame
         self._place = {"display_id": f"ddip-{uuid4().hex}"}
@@ -34,12 +50,12 @@ class Live:
         self._shown = None
         self._drawing = threading.Lock()
 
-    def begin(self):
+    def begin(self) -> None:
         """Shows it, here, and begins the thread."""
         wait_s = self.draw()
         threading.Thread(target=self._run, args=(wait_s,), daemon=True).start()
 
-    def end(self):
+    def end(self) -> None:
         """Ends the thread. What is shown stays."""
         self._ends.set()
 
@@ -47,7 +63,7 @@ class Live:
         while wait_s is not None and not self._ends.wait(wait_s):
             wait_s = self.draw()
 
-    def draw(self):
+    def draw(self) -> float | None:
         """Shows it as it is now. Returns the seconds until the next time, None if there is none."""
         with self._drawing:
             try:
@@ -65,10 +81,10 @@ class Live:
 
 # ---- %dip --top
 
-_top = None  # the Live of the last %dip --top
+_top: Live | None = None  # the Live of the last %dip --top
 
 
-def top(shell, group):
+def top(shell: InteractiveShell | None, group: Group) -> None:
     """Shows what all ranks do until the group is gone, or this is called again."""
     global _top
     if _top is not None:
@@ -91,7 +107,9 @@ def top(shell, group):
 
 
 @contextlib.contextmanager
-def plotting(shell, group, names):
+def plotting(
+    shell: InteractiveShell | None, group: Group, names: Sequence[str] | None
+) -> Iterator[None]:
     """Within it, draws these variables of all ranks, every second or less often."""
     if not names:
         yield
@@ -113,15 +131,15 @@ def plotting(shell, group, names):
 class Plot:
     """Curves of variables: of a number, its values over time; of a list, its elements."""
 
-    def __init__(self, group, names, figure):
+    def __init__(self, group: Group, names: Sequence[str], figure: Callable[..., Any]) -> None:
         self._group = group
         self._figure = figure
-        self._curves = {name: {} for name in names}  # name -> {rank: [(x, y)]}
+        self._curves: dict[str, dict[int, list[tuple[float, float]]]] = {name: {} for name in names}
         self._began = time.monotonic()
         self._is_drawn = False
         self._unit = ""  # of the horizontal axis
 
-    def frame(self):
+    def frame(self) -> tuple[dict[str, str] | None, float]:
         """See Live."""
         began = time.monotonic()
         changed = [self._read(name) for name in self._curves]

@@ -1,11 +1,21 @@
 """What all ranks of a group do, as lines of text: for `ddip top`, and for `%dip --top`."""
 
+from __future__ import annotations
+
 import collections
 import json
 import os
 import time
 
 from ddip.mounts import files
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
+    from ddip.groups import Group
+
 
 COLUMNS = "RANK STATE        CELL     PID HOST         GPU    MEMORY STEPS/S  WAITS IN"
 _SPEED_S = 5  # steps per second are measured over this long
@@ -15,7 +25,7 @@ _UNITS = ((30, "GiB"), (20, "MiB"), (10, "KiB"))
 TITLE, ALARM, HEAD, PLAIN, CHOSEN, DIM = range(6)
 
 
-def size_text(count):
+def size_text(count: int) -> str:
     """A number of bytes for people to read."""
     for bits, unit in _UNITS:
         if count >= 1 << bits:
@@ -26,15 +36,19 @@ def size_text(count):
 class Overview:
     """The contents of a group's files as lines of text, and how they change between looks."""
 
-    def __init__(self, group):
+    def __init__(self, group: Group) -> None:
         self.group = group
-        self.ranks = []
-        self._status, self._gpus, self._verdict = {}, [], ""
-        self._places = {}  # rank -> what `stall` says about it
-        self._steps = collections.defaultdict(collections.deque)  # rank -> (time, cell, steps)
+        self.ranks: list[dict[str, str]] = []
+        self._status: dict[str, str] = {}
+        self._gpus: list[str] = []
+        self._verdict = ""
+        self._places: dict[int, dict[str, Any]] = {}  # rank -> what `stall` says about it
+        # rank -> (time, cell, steps)
+        self._steps: dict[int, collections.deque[tuple[float, int | None, int]]]
+        self._steps = collections.defaultdict(collections.deque)
         self._changed = self._read = 0.0  # when `status` changed; when all was read
 
-    def look(self):
+    def look(self) -> bool:
         """Reads what may have changed. False: nothing has. Raises OSError if the group is gone."""
         now = time.monotonic()
         changed = files.attributes(os.path.join(self.group.path, "status"))[2]
@@ -72,7 +86,7 @@ class Overview:
             return "-"
         return f"{(steps[-1][2] - steps[0][2]) / (steps[-1][0] - steps[0][0]):.1f}"
 
-    def lines(self, chosen):
+    def lines(self, chosen: int | None) -> Iterator[tuple[int, str]]:
         """Yields (style, text) for each line. chosen: the rank whose line has another style."""
         status = self._status
         title = f"{os.path.basename(self.group.path)}: {status.get('state', '-')}"

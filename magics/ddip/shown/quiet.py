@@ -1,9 +1,19 @@
 """`%%dip -q`: the output is held back until the cell has ended; what is left is then shown."""
 
+from __future__ import annotations
+
 import math
 
 from ddip.shown.region import Region
 from ddip.shown.show import View
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    from ddip.shown.elapsed import Elapsed
+    from ddip.shown.sink import Output
 
 
 class _Held:
@@ -61,7 +71,13 @@ class _Held:
 class QuietView:
     """A View that shows everything at the end. progress: as in View; only this is shown before."""
 
-    def __init__(self, sink, seen, files, progress=None):
+    def __init__(
+        self,
+        sink: Output,
+        seen: Iterable[int],
+        files: Callable[[int, str], str],
+        progress: Elapsed | None = None,
+    ) -> None:
         self._sink = sink
         self._held = _Held(sink)
         self._view = View(self._held, seen, files)
@@ -69,47 +85,47 @@ class QuietView:
         self._progress = progress
 
     @property
-    def errors(self):
+    def errors(self) -> dict[int, dict[str, Any]]:
         """The exceptions: rank -> message."""
         return self._view.errors
 
     @property
-    def results(self):
+    def results(self) -> list[tuple[int, dict[str, Any]]]:
         """See View."""
         return self._view.results
 
     @property
-    def seen(self):
+    def seen(self) -> set[int]:
         """The ranks that are shown."""
         return self._view.seen
 
-    def take(self, messages):
+    def take(self, messages: list[dict[str, Any]]) -> None:
         """Accepts a batch of messages."""
         self._view.take(messages)
         if self._progress is not None and self._sink.redraws:
             self._region.draw(self._progress.line())
 
-    def closed(self, rank, widget):
+    def closed(self, rank: int, widget: str) -> None:
         """See View."""
         self._view.closed(rank, widget)
 
-    def patience(self):
+    def patience(self) -> int | None:
         """See View."""
         if self._progress is None or not self._sink.redraws:
             return None
         return math.ceil(self._progress.patience() * 1000)
 
-    def reveal(self, rank, text):
+    def reveal(self, rank: int, text: str) -> None:
         """See View."""
         self._view.reveal(rank, text)
 
-    def asks(self, rank, prompt):
+    def asks(self, rank: int, prompt: str) -> bool:
         """See View. Shows the output so far, which the user needs for the answer."""
         shown = self._view.asks(rank, prompt)
         self._held.release()
         return shown
 
-    def end(self):
+    def end(self) -> None:
         """Shows the output that was held back."""
         text = "" if self._progress is None else self._progress.last_line()
         self._region.draw(text, last=True)
@@ -117,6 +133,12 @@ class QuietView:
         self._held.release()
 
 
-def make(sink, seen, files, quiet, progress=None):
+def make(
+    sink: Output,
+    seen: Iterable[int],
+    files: Callable[[int, str], str],
+    quiet: bool,
+    progress: Elapsed | None = None,
+) -> View | QuietView:
     """The view for these ranks."""
     return (QuietView if quiet else View)(sink, seen, files, progress)

@@ -5,9 +5,16 @@ the display is emptied and a new one made below. As each one leaves an output be
 less and less often; until it does, the printed lines are held as the first lines of the region.
 """
 
+from __future__ import annotations
+
 import time
 
 from ddip.shown import bars
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from ddip.shown.sink import Output
+
 
 FRAME_S = 0.1  # between two redraws
 _HELD_LINES = 200  # lines to hold, at most
@@ -16,17 +23,17 @@ _HELD_LINES = 200  # lines to hold, at most
 class Slot:
     """A piece of text in the output area that is redrawn in place."""
 
-    def __init__(self, sink):
+    def __init__(self, sink: Output) -> None:
         self._sink = sink
-        self._id = None
+        self._id: str | None = None
         self._data = bars.bundle("")
 
     @property
-    def shown(self):
+    def shown(self) -> str:
         """The text."""
         return self._data["text/plain"]
 
-    def show(self, text, failed=False):
+    def show(self, text: str, failed: bool = False) -> None:
         """Replaces the text. failed: see bars.bundle()."""
         data = bars.bundle(text, failed)
         if data == self._data:
@@ -43,15 +50,15 @@ class Slot:
 class Region:
     """The region, and the lines that are held to be printed above it."""
 
-    def __init__(self, sink):
+    def __init__(self, sink: Output) -> None:
         self._sink = sink
-        self._slot = None  # None: the next draw() makes one
+        self._slot: Slot | None = None  # None: the next draw() makes one
         self._slots = 0  # number of slots made so far
         self._since = 0.0  # when the last one was made
-        self._held = []  # (stream name, text) of the lines that are held
+        self._held: list[tuple[str, str]] = []  # (stream name, text) of the lines that are held
         self._held_lines = 0
 
-    def add(self, name, text):
+    def add(self, name: str, text: str) -> None:
         """Prints text, whole lines, above the region, at once or later."""
         if self._slot is not None and self._slot.shown:
             self._held.append((name, text))
@@ -62,7 +69,7 @@ class Region:
         self._slot = None  # it is no longer last
         self._print(name, text)
 
-    def give_way(self):
+    def give_way(self) -> None:
         """Prints the held lines, so that whatever is shown next appears above the region."""
         if self._slot is not None and self._slot.shown:
             self._slot.show("")
@@ -80,15 +87,15 @@ class Region:
                 self._sink.write(name, lines)
 
     @property
-    def waits(self):
+    def waits(self) -> bool:
         """True if lines are held that the next draw() may print."""
         return bool(self._held)
 
-    def forget(self):
+    def forget(self) -> None:
         """Forgets everything, as the output area was cleared."""
         self._held, self._held_lines, self._slot = [], 0, None
 
-    def draw(self, text, last=False, failed=False):
+    def draw(self, text: str, last: bool = False, failed: bool = False) -> None:
         """Shows this text in the region; last: for good. failed: see bars.bundle()."""
         if self._held and (last or self._may_move()):
             self.give_way()

@@ -4,7 +4,17 @@ The objects are neither sent to the notebook nor kept on the ranks; the notebook
 of them. If that is a Python literal (a number, a string, a list of them …), it becomes the value.
 """
 
+from __future__ import annotations
+
 import ast
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from ddip.cells.cell import Cell
+
 
 _LITERAL_CHARS = 100_000  # a longer text is not turned into a value
 _ELIDED = "..."  # stands for what was not shown
@@ -13,28 +23,28 @@ _ELIDED = "..."  # stands for what was not shown
 class Shown:
     """A result that is not a literal; it displays as it did in the cell."""
 
-    def __init__(self, data, metadata):
+    def __init__(self, data: dict[str, Any], metadata: dict[str, Any]) -> None:
         self.data = data
         self.metadata = metadata
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return self.data.get("text/plain", "")
 
     def _repr_mimebundle_(self, include=None, exclude=None):
         return self.data, self.metadata
 
 
-Out = {}  # number of a cell -> what values() gives for it
+Out: dict[int, Any] = {}  # number of a cell -> what values() gives for it
 
 
-def value(message):
+def value(message: dict[str, Any]) -> Any:
     """The value that an execute_result message shows; a Shown if it is not a literal."""
     data = message["data"]
     found = literal(data.get("text/plain", "")) if data.keys() <= {"text/plain"} else None
     return found[0] if found else Shown(data, message.get("metadata") or {})
 
 
-def literal(text):
+def literal(text: str) -> list[Any]:
     """[the value] of a Python literal; [] for other text."""
     if len(text) <= _LITERAL_CHARS and _ELIDED not in text:
         try:
@@ -44,7 +54,7 @@ def literal(text):
     return []
 
 
-def of_rank(cell, rank):
+def of_rank(cell: Cell, rank: int) -> Any:
     """The value of a cell on a rank, shown or not; None if it has none there."""
     try:
         text = cell.read(f"rank{rank}/result").removesuffix("\n")
@@ -56,7 +66,7 @@ def of_rank(cell, rank):
     return found[0] if found else Shown({"text/plain": text}, {})
 
 
-def values(shown):
+def values(shown: Sequence[tuple[int, dict[str, Any]]]) -> Any:
     """One value for [(rank, message)]: that of the only rank, {rank: value}, or None if empty."""
     found = {rank: value(message) for rank, message in sorted(shown, key=lambda item: item[0])}
     if len(found) > 1:
@@ -64,7 +74,7 @@ def values(shown):
     return next(iter(found.values()), None)
 
 
-def remember(number, shown):
+def remember(number: int, shown: Sequence[tuple[int, dict[str, Any]]]) -> None:
     """Stores the results in `ddip.Out[number]`. The notebook's own `Out` has its own numbers."""
     if shown:
         Out[number] = values(shown)

@@ -4,6 +4,8 @@ Rows that may be redrawn stay live; the rows above them are settled and passed o
 colour is kept with the character that follows it.
 """
 
+from __future__ import annotations
+
 import re
 
 _TOKEN = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])|([\r\n\b])|([^\x1b\r\n\b]+)|(\x1b)")
@@ -20,8 +22,8 @@ _DRAWINGS = 64  # last drawings of a row to process in one text; each redraws th
 class Screen:
     """Rows of characters and a cursor."""
 
-    def __init__(self):
-        self._rows = [[]]
+    def __init__(self) -> None:
+        self._rows: list[list[str]] = [[]]
         self._redrawn = [False]  # for each row: text was written where there may have been some
         self._left = [0]  # for each row: self._returns when the cursor left it downwards
         self._row = self._column = 0
@@ -30,7 +32,7 @@ class Screen:
         self._returned = False  # the cursor went back: what follows redraws the row
         self._settled = 0  # number of rows from the top that are not expected to change
 
-    def write(self, text):
+    def write(self, text: str) -> None:
         """Writes text at the cursor."""
         for found in _TOKEN.finditer(text):
             argument, command, control, plain, escape = found.groups()
@@ -111,7 +113,7 @@ class Screen:
         elif command == "K" and argument in ("", "0"):
             del row[self._column :]
 
-    def take_settled(self, above=False):
+    def take_settled(self, above: bool = False) -> str:
         """Removes the settled rows from the screen. Returns them as lines, with their newlines.
 
         above: all rows above the cursor are settled.
@@ -133,18 +135,18 @@ class Screen:
         self._settled = 0
         return "".join(line + "\n" for line in lines)
 
-    def is_plain(self):
+    def is_plain(self) -> bool:
         """True if there is only one row, which was never redrawn."""
         return len(self._rows) == 1 and not self._redrawn[0] and not self._returned
 
-    def drop(self, end):
+    def drop(self, end: str) -> None:
         """Removes this text from the end of the cursor's row, if it is there."""
         row = self._rows[self._row]
         if end and "".join(row[-len(end) :]) == end:
             del row[-len(end) :]
             self._column = len(row)
 
-    def rows(self):
+    def rows(self) -> list[str]:
         """The rows as they look now."""
         rows = ["".join(row) for row in self._rows]
         rows[-1] += self._colour
@@ -154,12 +156,13 @@ class Screen:
 class Stream:
     """One stream of a rank: returns the lines that are settled and keeps the live rows."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._line = ""  # an incomplete line
-        self._screen = None  # None: nothing was redrawn, and self._line is all there is
+        # None: nothing was redrawn, and self._line is all there is
+        self._screen: Screen | None = None
         self._rest = ""  # an incomplete escape sequence
 
-    def write(self, text):
+    def write(self, text: str) -> str:
         """Adds text. Returns the lines that are now settled, with their newlines."""
         text = self._rest + text
         cut = _CUT_SEQUENCE.search(text, max(0, len(text) - _LONGEST_SEQUENCE))
@@ -174,7 +177,7 @@ class Stream:
         self._screen.write(_without_overdrawn(text))
         return self._settled()
 
-    def settle_above(self):
+    def settle_above(self) -> str:
         """Settles the lines above the cursor, as other output follows. Returns them."""
         return self._settled(above=True) if self._screen is not None else ""
 
@@ -185,7 +188,7 @@ class Stream:
             self._screen = None
         return lines
 
-    def drop(self, end):
+    def drop(self, end: str) -> None:
         """Removes this text from the end of what is live, if it is there."""
         if self._screen is not None:
             self._screen.drop(end)
@@ -193,16 +196,16 @@ class Stream:
             self._line = self._line.removesuffix(end)
 
     @property
-    def is_redrawn(self):
+    def is_redrawn(self) -> bool:
         """True if the live rows are being redrawn, as by a progress bar."""
         return self._screen is not None
 
-    def rows(self):
+    def rows(self) -> list[str]:
         """The live rows, without empty ones."""
         rows = self._screen.rows() if self._screen is not None else [self._line]
         return [row.rstrip() if self._screen else row for row in rows if row.strip()]
 
-    def take_line(self):
+    def take_line(self) -> str:
         """Removes and returns the incomplete plain line; "" if there is none or it is redrawn."""
         line, self._line = self._line, ""
         return line

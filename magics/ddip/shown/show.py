@@ -5,6 +5,8 @@ they arrive; text that may be redrawn, such as a progress bar, is in the live re
 Errors are only collected here; failures.py and run.py report them.
 """
 
+from __future__ import annotations
+
 import math
 import time
 
@@ -14,6 +16,15 @@ from ddip.shown.displays import Displays
 from ddip.shown.limit import Limit
 from ddip.shown.region import FRAME_S, Region
 from ddip.shown.screen import Stream
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable
+    from typing import Any
+
+    from ddip.shown.elapsed import Elapsed
+    from ddip.shown.sink import Output
+
 
 _PARTIAL_S = 0.2  # an incomplete line is shown after this long
 _ROWS = 24  # last rows of a stream to show in the live region
@@ -29,27 +40,38 @@ class View:
     labelled with its rank even if there is only one.
     """
 
-    told = ()  # ranks whose exceptions it shows
+    told: Collection[int] = ()  # ranks whose exceptions it shows
 
-    def __init__(self, sink, seen, files, progress=None, labelled=False):
+    def __init__(
+        self,
+        sink: Output,
+        seen: Iterable[int],
+        files: Callable[[int, str], str],
+        progress: Elapsed | None = None,
+        labelled: bool = False,
+    ) -> None:
         self.sink = sink
         self.seen = set(seen)
-        self.errors = {}  # rank -> the message of its exception
-        self.results = []  # (rank, message) of results, shown at the end
+        self.errors: dict[int, dict[str, Any]] = {}  # rank -> the message of its exception
+        # (rank, message) of results, shown at the end
+        self.results: list[tuple[int, dict[str, Any]]] = []
         self._always = labelled
         self._files = files
         self._limit = Limit(files)
         self._lost = 0  # bytes that the mount had dropped before they were read
         self._region = Region(sink)
         self._progress = progress
-        self._streams = {}  # (rank, name) -> Stream
-        self._partial = {}  # (rank, name) -> since when its last line has been incomplete
-        self._updates = {}  # display id -> the last update message, not yet shown
-        self._displays = {}  # rank -> Displays
-        self._labelled = set()  # display ids that have a rank's label above
-        self._held = []  # (rank, message) of displays that wait for those of lower ranks
+        self._streams: dict[tuple[int, str], Stream] = {}
+        # (rank, name) -> since when its last line has been incomplete
+        self._partial: dict[tuple[int, str], float] = {}
+        # display id -> the last update message, not yet shown
+        self._updates: dict[str, dict[str, Any]] = {}
+        self._displays: dict[int, Displays] = {}
+        self._labelled: set[str] = set()  # display ids that have a rank's label above
+        # displays that wait for those of lower ranks
+        self._held: list[tuple[int, dict[str, Any]]] = []
         self._held_since = 0.0
-        self._clears = set()  # ranks whose next output replaces what they have shown
+        self._clears: set[int] = set()  # ranks whose next output replaces what they have shown
         self._changed = False  # the region needs a redraw
         self._drawn = 0.0
         self._kinds = {
@@ -65,10 +87,10 @@ class View:
         """True if output must be labelled with its rank."""
         return self._always or len(self.seen) > 1
 
-    def take(self, messages):
+    def take(self, messages: list[dict[str, Any]]) -> None:
         """Shows a batch of messages; an empty one means that some time has passed."""
         for message in without_cleared(messages) if self.sink.redraws else messages:
-            rank = message.get("rank")
+            rank: Any = message.get("rank")
             if message["type"] == "dropped" and (rank is None or rank in self.seen):
                 self._lost, self._changed = self._lost + message["bytes"], True
             elif message["type"] == "notice":
@@ -86,13 +108,13 @@ class View:
             self._draw()
         self.sink.flush()
 
-    def closed(self, rank, widget):
+    def closed(self, rank: int, widget: str) -> None:
         """A rank has closed the widget of this comm id, which goes, and so does its label."""
         self._show_held()
         if rank in self._displays:
             self._displays[rank].closed(widget)
 
-    def patience(self):
+    def patience(self) -> int | None:
         """Milliseconds until take([]) has something to do; None if it has nothing to do."""
         if not self.sink.redraws:
             return None
@@ -105,13 +127,13 @@ class View:
             return None
         return max(0, math.ceil(wait * 1000))
 
-    def reveal(self, rank, text):
+    def reveal(self, rank: int, text: str) -> None:
         """Shows this rank too from now on; text: its last output so far."""
         if rank not in self.seen:
             self.seen.add(rank)
             self._on_stream(rank, {"name": "stdout", "text": text})
 
-    def asks(self, rank, prompt):
+    def asks(self, rank: int, prompt: str) -> bool:
         """Handles a rank that waits for input; the input field shows its prompt, not the view.
 
         Returns True if the prompt has already been shown anyway.
@@ -122,7 +144,7 @@ class View:
         self.sink.flush()
         return not self.sink.redraws and not self._several
 
-    def end(self):
+    def end(self) -> None:
         """Draws everything when the cell has ended, the results last."""
         self._show_held()
         self._draw_updates()

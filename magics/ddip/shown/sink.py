@@ -1,12 +1,37 @@
 """Where output goes: the notebook's streams and displays, through IPython's public interfaces."""
 
+from __future__ import annotations
+
 import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Protocol
+
+    from IPython.core.interactiveshell import InteractiveShell
+
+    class Output(Protocol):
+        """What a view needs of a Sink."""
+
+        redraws: bool
+        coloured: bool
+
+        def write(self, name: str, text: str) -> None: ...
+        def flush(self) -> None: ...
+        def display(
+            self,
+            data: dict[str, Any],
+            metadata: dict[str, Any] | None = None,
+            transient: dict[str, Any] | None = None,
+            update: bool = False,
+        ) -> None: ...
+        def clear(self, wait: bool) -> None: ...
 
 
 class Sink:
     """The output area of the cell that is running."""
 
-    def __init__(self, shell=None):
+    def __init__(self, shell: InteractiveShell | None = None) -> None:
         if shell is None and "IPython" in sys.modules:
             shell = sys.modules["IPython"].get_ipython()
         self._publisher = getattr(shell, "display_pub", None)
@@ -15,7 +40,7 @@ class Sink:
         self.redraws = getattr(shell, "kernel", None) is not None
         self.coloured = self.redraws
 
-    def write(self, name, text):
+    def write(self, name: str, text: str) -> None:
         """Writes text to stdout or stderr, in the order of the calls."""
         stream = getattr(sys, name)
         if self._last is not None and self._last is not stream:
@@ -23,13 +48,19 @@ class Sink:
         stream.write(text)
         self._last = stream
 
-    def flush(self):
+    def flush(self) -> None:
         """Makes what was written visible."""
         if self._last is not None:
             self._last.flush()
             self._last = None
 
-    def display(self, data, metadata=None, transient=None, update=False):
+    def display(
+        self,
+        data: dict[str, Any],
+        metadata: dict[str, Any] | None = None,
+        transient: dict[str, Any] | None = None,
+        update: bool = False,
+    ) -> None:
         """Publishes a bundle of representations, as display() does."""
         self.flush()
         if self._publisher is None:
@@ -39,7 +70,7 @@ class Sink:
             data=data, metadata=metadata or {}, transient=transient or {}, update=update
         )
 
-    def clear(self, wait):
+    def clear(self, wait: bool) -> None:
         """Clears the whole area, as clear_output() does."""
         self.flush()
         if self._publisher is not None:

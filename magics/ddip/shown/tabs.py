@@ -5,6 +5,8 @@ the output area. A front end without widgets, and whoever reads the saved notebo
 text with prefixes.
 """
 
+from __future__ import annotations
+
 import html
 import math
 import re
@@ -14,6 +16,17 @@ from uuid import uuid4
 from ddip import ranks as rank_lists
 from ddip.shown.region import FRAME_S, Region
 from ddip.shown.show import View
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Mapping
+    from typing import Any
+
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from ddip.shown.elapsed import Elapsed
+    from ddip.shown.sink import Output
+
 
 _PART_CHARS = 32 << 10  # printed text in one part of a tab; each line that is added sends all of it
 _LOOK_S = 1.0  # between looks at the states of the ranks
@@ -32,7 +45,7 @@ _RED = (
 )
 
 
-def available(shell):
+def available(shell: InteractiveShell | None) -> bool:
     """True if the notebook can show widgets."""
     if getattr(shell, "kernel", None) is None:
         return False
@@ -158,7 +171,15 @@ class Tabs:
     after its death. The rest is as in View.
     """
 
-    def __init__(self, sink, seen, files, progress, states, failures):
+    def __init__(
+        self,
+        sink: Output,
+        seen: Iterable[int],
+        files: Callable[[int, str], str],
+        progress: Elapsed,
+        states: Callable[[bool], Mapping[int, str]],
+        failures: Callable[[], Mapping[int, str]],
+    ) -> None:
         from ipywidgets import HTML, Layout, Tab, VBox
 
         self.sink = sink
@@ -176,7 +197,7 @@ class Tabs:
         self._box = VBox([self._style, self._tab])
         self._box.add_class(self._name)
         self._running = set(self._order)
-        self._failed = {}  # rank -> its `error` message
+        self._failed: dict[int, dict[str, Any]] = {}  # rank -> its `error` message
         self._drawn = self._looked = 0.0
         self._moved = time.monotonic()
         self._changed = False
@@ -184,25 +205,25 @@ class Tabs:
         self._show(update=False)
 
     @property
-    def errors(self):
+    def errors(self) -> dict[int, dict[str, Any]]:
         """The exceptions: rank -> message."""
         return {k: m for view in self._views.values() for k, m in view.errors.items()}
 
     @property
-    def told(self):
+    def told(self) -> Collection[int]:
         """See View."""
         return self._failed.keys()
 
     @property
-    def results(self):
+    def results(self) -> list[tuple[int, dict[str, Any]]]:
         """See View."""
         return [result for view in self._views.values() for result in view.results]
 
-    def take(self, messages):
+    def take(self, messages: list[dict[str, Any]]) -> None:
         """See View."""
-        own = {}
+        own: dict[int, list[dict[str, Any]]] = {}
         for message in messages:
-            rank = message.get("rank")
+            rank: Any = message.get("rank")
             if message["type"] == "notice":
                 self._region.add("stderr", f"ddip: {message['text']}\n")
             elif rank in self._views:
@@ -222,12 +243,12 @@ class Tabs:
         if time.monotonic() - self._drawn >= FRAME_S:
             self._draw()
 
-    def closed(self, rank, widget):
+    def closed(self, rank: int, widget: str) -> None:
         """See View."""
         if rank in self._views:
             self._views[rank].closed(rank, widget)
 
-    def patience(self):
+    def patience(self) -> int:
         """See View."""
         frame = self._drawn + FRAME_S - time.monotonic()
         waits = [view.patience() for view in self._views.values()]
@@ -239,17 +260,17 @@ class Tabs:
             wait = min(wait, max(frame * 1000, live or 0))
         return max(0, math.ceil(wait))
 
-    def reveal(self, rank, text):
+    def reveal(self, rank: int, text: str) -> None:
         """See View."""
 
-    def asks(self, rank, prompt):
+    def asks(self, rank: int, prompt: str) -> bool:
         """See View. The tab of the rank that asks comes to the front."""
         shown = self._views[rank].asks(rank, prompt)
         self._tab.selected_index = self._order.index(rank)
         self._draw()
         return shown
 
-    def end(self):
+    def end(self) -> None:
         """See View."""
         for rank, text in self._failures().items():
             if rank in self._running:
