@@ -33,6 +33,11 @@ def test_errors():
         nb.ok("import ddip\nassert issubclass(ddip.Preempted, KeyboardInterrupt)")
         text = nb.run("%%dip\nif rank:\n    raise ValueError(rank)").error[2]
         assert text.index("rank 1:") < len(text) and text.count("ValueError: ") == 2, text
+        name, value, _ = nb.run("%%dip -q\n1 / 0").error
+        assert (name, value) == ("RemoteError", "ZeroDivisionError(division by zero)"), (
+            name,
+            value,
+        )
         nb.ok('%autodip -a "--see 1" on')
         assert "----> 1 1 / 0" in nb.run("1 / 0").error[2]
         nb.ok("%autodip off")

@@ -9,7 +9,7 @@ from ddip.shown.show import View
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
     from typing import Any
 
     from ddip.shown.elapsed import Elapsed
@@ -70,6 +70,8 @@ class _Held:
 
 class QuietView:
     """A View that shows everything at the end. progress: as in View; only this is shown before."""
+
+    told: Collection[int] = ()  # ranks whose exceptions it shows
 
     def __init__(
         self,
