@@ -31,6 +31,12 @@ run_rank(char **args)
 }
 
 static int
+run_gpus(char **args)
+{
+	return gpus_main();
+}
+
+static int
 run_version(char **args)
 {
 	printf("ddip-engine %s wire %d\n", DDIP_VERSION, WIRE_VERSION);
@@ -51,6 +57,7 @@ static const struct mode {
     {"--zygote", "PYTHON", run_zygote,
 	"load PYTHON and torch, and fork ranks (started by an agent)"},
     {"--rank", "PYTHON", run_rank, "load PYTHON and run cells (started by an agent)"},
+    {"--gpus", NULL, run_gpus, "answer what NVML says of GPUs (started by an agent)"},
     {"relay", OPTIONS, near_main, "serve a ddipfs daemon by an agent on another host"},
     {"far", OPTIONS, far_main, "the other end of a relay (started by it)"},
     {"--version", NULL, run_version, "print the version and the wire's"},

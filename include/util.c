@@ -391,11 +391,13 @@ die(const char *fmt, ...)
 	va_list ap;
 
 	va_start(ap, fmt);
-	fprintf(stderr, "%s: ", program);
-	vfprintf(stderr, fmt, ap);
-	fputc('\n', stderr);
+	/* neither stdio nor exit(): in a forked child, another thread of the parent may have held
+	 * a lock for ever, and exit handlers are the parent's business */
+	dprintf(STDERR_FILENO, "%s: ", program);
+	vdprintf(STDERR_FILENO, fmt, ap);
+	dprintf(STDERR_FILENO, "\n");
 	va_end(ap);
-	_exit(1); /* not exit(): in a forked child, exit handlers are the parent's business */
+	_exit(1);
 }
 
 #ifdef DDIP_FAULT

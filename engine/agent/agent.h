@@ -183,6 +183,8 @@ void spawn_free(struct engine *e);
 
 /* gpus.c */
 void gpus_ask(struct msg *m); /* Tgpus */
+/* The process that asks NVML, with the agent on descriptor 0. Returns the exit status. */
+int gpus_main(void);
 
 /* env.c: NUL-terminated K=V strings, one after the other. */
 const char *env_get(const struct buf *env, const char *key); /* NULL: not set */

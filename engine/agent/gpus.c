@@ -98,10 +98,10 @@ on_eof(void *arg, const struct err *why)
 	loop_stop(loop);
 }
 
-/* The child's whole life, with the agent on descriptor 0. */
-_Noreturn static void
-live(void)
+int
+gpus_main(void)
 {
+	proc_close_from(3); /* what is the agent's */
 	prctl(PR_SET_NAME, "ddip-gpus");
 	note_as("ddip-gpus");
 	loop = loop_new();
@@ -109,7 +109,7 @@ live(void)
 	loop_run(loop);
 	if (is_open)
 		nvml_close();
-	_exit(0);
+	return 0;
 }
 
 /* ---- the agent's side: it passes questions and answers on ---- */
@@ -147,13 +147,27 @@ on_end(void *arg, const struct err *why)
 	asked = 0;
 }
 
-/* Forks the child; the agent has no threads, whose locks it could inherit. Returns 0, or -errno
- * with *e set. */
+/* Runs between fork and exec: only calls that need no lock. */
+_Noreturn static void
+become(int fd, pid_t parent)
+{
+	char self[] = "/proc/self/exe", program[] = "ddip-engine", option[] = "--gpus";
+	char *argv[] = {program, option, NULL};
+	sigset_t none;
+
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (getppid() == parent && dup2(fd, 0) == 0)
+		execv(self, argv);
+	_exit(1);
+}
+
+/* Starts the child. Returns 0, or -errno with *e set. */
 static int
 start(struct err *e)
 {
 	pid_t us = getpid(), pid;
-	sigset_t none;
 	int ends[2] = {-1, -1};
 
 	pid = socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) < 0 ||
@@ -166,15 +180,8 @@ start(struct err *e)
 		close(ends[1]);
 		return -e->no;
 	}
-	if (pid == 0) {
-		sigemptyset(&none);
-		sigprocmask(SIG_SETMASK, &none, NULL);
-		prctl(PR_SET_PDEATHSIG, SIGKILL);
-		if (getppid() != us || dup2(ends[1], 0) < 0)
-			_exit(1);
-		proc_close_from(3); /* what is the agent's */
-		live();
-	}
+	if (pid == 0)
+		become(ends[1], us);
 	close(ends[1]);
 	child = conn_new(agent.loop, ends[0], ends[0], on_answer, on_end, NULL);
 	return 0;
