@@ -15,7 +15,13 @@
 static int
 run_agent(char **args)
 {
-	return agent_main();
+	return agent_main(false);
+}
+
+static int
+run_away(char **args)
+{
+	return agent_main(true);
 }
 
 static int
@@ -54,6 +60,7 @@ static const struct mode {
 	const char *help;
 } modes[] = {
     {"--agent", NULL, run_agent, "serve a ddipfs daemon on standard input and output"},
+    {"--away", NULL, run_away, "the same for a daemon on another host (started by a relay)"},
     {"--zygote", "PYTHON", run_zygote,
 	"load PYTHON and torch, and fork ranks (started by an agent)"},
     {"--rank", "PYTHON", run_rank, "load PYTHON and run cells (started by an agent)"},

@@ -15,10 +15,12 @@
  * An Rerror with tag 0 is the last message of an agent, or of the relay to it, and says why it
  * ends.
  *
- * The agent forwards messages to and from an engine without looking inside, with two exceptions.
+ * The agent forwards messages to and from an engine without looking inside, with three exceptions.
  * Before it forwards a Trun (or Tput, Tinit …: any T with FLAG_MARK), it drains the engine's pipes
  * and sends Nmark. Before it forwards an R with FLAG_MARK, it drains them and writes the position
- * in the output into the last 32 bytes of the R.
+ * in the output into the last 32 bytes of the R. If it is on another host than the daemon, it reads
+ * ranks' objects itself: it answers Tread and Treduce, and an Rget becomes one of GET_READ or
+ * GET_FD.
  *
  * Nmany stands for one message to, or from, many engines of a host. frame is a whole frame without
  * a descriptor; its own slot and tag are ignored. For each engine, who contains slot[4] tag[8] and
@@ -36,7 +38,7 @@
 #define WIRE_H
 #include "err.h"
 
-enum { WIRE_VERSION = 3, WIRE_HEADER = 18, WIRE_MAX = 17 << 20, SLOT_AGENT = 0xffff };
+enum { WIRE_VERSION = 4, WIRE_HEADER = 18, WIRE_MAX = 17 << 20, SLOT_AGENT = 0xffff };
 
 /* Bits of the place in a slot. No engine has the place of SLOT_AGENT. */
 enum { SLOT_PLACE = 16 };
@@ -224,8 +226,8 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	X(Tget,     50, 0, "sss",      "name view op") \
 	X(Rget,     51, 0, "1488d",    "kind handle addr size head") \
 	X(Nfree,    52, 0, "4",        "handle") \
-	/* to the relay of another host: answered by Rget with one part, combined from ranks: */ \
-	/* number[4] slot[4] pid[4] each */ \
+	/* to the agent of another host: answered by Rget with one part, combined from ranks: */ \
+	/* number[4] slot[4] each */ \
 	X(Treduce,  76, 0, "sssd",     "name view op ranks") \
 	/* the Tget, Tput … with this tag is no longer wanted: it ends soon, EINTR if not done */ \
 	X(Ncancel,  53, 0, "8",        "asked") \

@@ -58,6 +58,30 @@ on_hello(struct msg *m)
 	    (uint32_t)getpid(), agent_text(host));
 }
 
+static void
+to_engine(struct msg *m)
+{
+	struct engine *e = spawn_find(m->slot);
+	struct err err;
+
+	if (e) {
+		if (!agent.away || !objects_asked(e, m))
+			spawn_pass(e, m);
+	} else if (m->tag) {
+		fail(&err, ESRCH, "%s: slot %u has no engine", wire_name(m->type), m->slot);
+		agent_refuse(m->slot, m->tag, &err);
+	}
+}
+
+static void
+on_cancel(struct msg *m)
+{
+	uint64_t tag;
+
+	if (wire_unpack(m, Ncancel, NULL, &tag) < 0 || !combine_cancel(m->slot, tag))
+		to_engine(m);
+}
+
 /* Messages for the agent itself; all others are for the engine at their slot. */
 static const struct {
 	int type;
@@ -70,14 +94,13 @@ static const struct {
     {Nsignal, spawn_signal},
     {Nwrong, spawn_wrong},
     {Tgpus, gpus_ask},
+    {Treduce, combine_ask},
+    {Ncancel, on_cancel},
 };
 
 static void
 on_message(void *arg, struct msg *m)
 {
-	struct engine *e;
-	struct err err;
-
 	if (!agent.greeted && m->type != Thello) {
 		note("%s came before Thello", wire_name(m->type));
 		return;
@@ -88,13 +111,7 @@ on_message(void *arg, struct msg *m)
 			return;
 		}
 	}
-	e = spawn_find(m->slot);
-	if (e) {
-		spawn_pass(e, m);
-	} else if (m->tag) {
-		fail(&err, ESRCH, "%s: slot %u has no engine", wire_name(m->type), m->slot);
-		agent_refuse(m->slot, m->tag, &err);
-	}
+	to_engine(m);
 }
 
 static void
@@ -115,7 +132,9 @@ take_descriptors(int *in, int *out)
 	socklen_t len = sizeof(type);
 	bool is_socket = getsockopt(0, SOL_SOCKET, SO_TYPE, &type, &len) == 0;
 
-	proc_close_from(3);
+	proc_close_from(agent.away ? AWAY_BULK + 1 : AWAY_BULK);
+	if (agent.away && fcntl(AWAY_BULK, F_SETFD, FD_CLOEXEC) < 0)
+		die("want a socket for bulk on descriptor %d", AWAY_BULK);
 	*in = fcntl(0, F_DUPFD_CLOEXEC, 10);
 	*out = is_socket ? *in : fcntl(1, F_DUPFD_CLOEXEC, 10);
 	null = fault("agent.null", EMFILE) ? -1 : open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -152,12 +171,13 @@ take_number(const char *name, int base)
 }
 
 int
-agent_main(void)
+agent_main(bool away)
 {
 	int in, out;
 
 	note_as("ddip-agent");
 	prctl(PR_SET_NAME, "ddip-agent");
+	agent.away = away;
 	take_descriptors(&in, &out);
 	name_daemon(in);
 	agent.user_umask = (int)take_number(ENGINE_ENV_UMASK, OCTAL);
@@ -173,6 +193,8 @@ agent_main(void)
 	reap_start();
 	agent.up = conn_new(agent.loop, in, out, on_message, on_close, NULL);
 	conn_gather(agent.up);
+	if (away)
+		bulk_open(AWAY_BULK);
 	loop_run(agent.loop);
 	return 0;
 }

@@ -8,6 +8,8 @@
  *   spawn.c  a new engine: descriptors, fork by a zygote, or exec
  *   env.c  the environments of zygotes and ranks
  *   drain.c  moves the output of engines from ring and pipes to spools
+ *   objects.c  objects for a daemon on another host (objects.h): reads.c, whole.c, bulk.c
+ *   combine.c  OPs over the ranks of this host, for it
  *   gpus.c  what NVML reports on this host
  *   reap.c  processes that have exited, and the end of the agent
  *   left.c  what ranks leave behind
@@ -105,6 +107,7 @@ struct agent {
 	struct loop *loop;
 	struct conn *up; /* the daemon */
 	bool greeted;
+	bool away;	      /* the daemon is on another host, behind relays */
 	char *base;	      /* the directory that those of groups are in */
 	uint64_t lineage;     /* of all that the agent runs; 0: there is none */
 	int user_umask;	      /* of the mounting user, for zygotes and ranks; -1: the agent's */
@@ -124,8 +127,11 @@ struct agent {
 
 extern struct agent agent; /* there is one per process */
 
-/* Serves the daemon on descriptors 0 and 1 until they are closed. Returns the exit status. */
-int agent_main(void);
+enum { AWAY_BULK = 3 }; /* the descriptor of the socket for bulk, to a relay */
+
+/* Serves the daemon on descriptors 0 and 1 until they are closed. away: it is on another host,
+ * behind relays. Returns the exit status. */
+int agent_main(bool away);
 /* Sends Rerror to the daemon. */
 void agent_refuse(unsigned slot, uint64_t tag, const struct err *e);
 struct slice agent_text(const char *s);
@@ -185,6 +191,25 @@ void spawn_free(struct engine *e);
 void gpus_ask(struct msg *m); /* Tgpus */
 /* The process that asks NVML, with the agent on descriptor 0. Returns the exit status. */
 int gpus_main(void);
+
+/* objects.c: what a daemon on another host wants of ranks' objects. objects_asked and
+ * objects_answered return true if the message is done with, and must not be forwarded. */
+bool objects_asked(struct engine *e, const struct msg *m);
+bool objects_answered(struct engine *e, const struct msg *m);
+void objects_ended(struct engine *e); /* the engine has exited */
+
+/* combine.c */
+void combine_ask(struct msg *m); /* Treduce */
+/* A message came from an engine. Returns true if it was for a Treduce. */
+bool combine_answered(struct engine *e, struct msg *m);
+/* The answer to the Treduce with this tag is no longer wanted: it becomes an error. Returns false
+ * if there is none. */
+bool combine_cancel(unsigned slot, uint64_t tag);
+void combine_ended(const struct engine *e);
+
+/* bulk.c: replies that are large, to the relay */
+void bulk_open(int fd);
+void bulk_ready(void); /* reads_next() has one */
 
 /* env.c: NUL-terminated K=V strings, one after the other. */
 const char *env_get(const struct buf *env, const char *key); /* NULL: not set */

@@ -72,6 +72,7 @@ finish(void *arg)
 	char bytes[LAST_WORDS];
 
 	e->output.linger = NULL;
+	objects_ended(e);
 	drain_all(e);
 	if (e->output.spooled)
 		at = spool_writer_cut(&e->output.spool);

@@ -60,6 +60,8 @@ spawn_free(struct engine *e)
 	if (spawn_find(e->slot) == e)
 		places.at[slot_place(e->slot)] = NULL;
 	TAILQ_REMOVE(&agent.engines, e, link);
+	objects_ended(e);
+	combine_ended(e);
 	loop_timer_del(e->output.linger);
 	drain_close(e);
 	close_given(e);
@@ -122,6 +124,8 @@ on_message(void *arg, struct msg *m)
 		return;
 	}
 	m->slot = e->slot;
+	if (combine_answered(e, m) || (agent.away && objects_answered(e, m)))
+		return;
 	if (m->type == Rinit && e->pool)
 		zygote_pool_busy(e->pool);
 	if (m->flags & FLAG_MARK && e->output.spooled && m->len >= WIRE_MARK)

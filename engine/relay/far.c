@@ -4,20 +4,18 @@
  */
 #define _GNU_SOURCE
 #include "relay/relay.h"
+#include "agent/agent.h"
 #include "conn.h"
 #include "lineage.h"
 #include "proc.h"
 #include "signal_name.h"
-#include "relay/combine.h"
 #include "relay/far_log.h"
-#include "relay/fetch.h"
 #include "relay/follow.h"
 #include "relay/inbox.h"
+#include "relay/bulk.h"
 #include "relay/outbox.h"
 #include "relay/reach.h"
-#include "relay/reads.h"
 #include "relay/session.h"
-#include "relay/window.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -35,7 +33,7 @@ enum {
 	AGENT_LOOK_MS = 10,
 	LAST_WORD_MS = 5000, /* for reporting the agent's exit to the other side */
 	UNKNOWN_MS = 20000,  /* for the other side to reconnect, if it may not know of us */
-	BULK_KINDS = 4	     /* of bulk: more_of() */
+	BULK_KINDS = 3	     /* of bulk: more_of() */
 };
 
 static struct {
@@ -54,10 +52,7 @@ static struct {
 	struct outbox *out;
 	struct inbox *in;
 	struct follows *follows;
-	struct fetches *fetches;
-	struct combines *combines;
-	struct windows *windows;
-	struct reads *reads;
+	struct bulk *bulk;
 	unsigned turn;
 } far;
 
@@ -67,8 +62,6 @@ stop_agent(void)
 {
 	int status = 0;
 
-	if (far.combines)
-		combines_end(far.combines);
 	conn_free(far.agent);
 	far.agent = NULL;
 	for (int ms = 0; far.agent_pid && waitpid(far.agent_pid, &status, WNOHANG) == 0;
@@ -137,10 +130,8 @@ cancel(const struct msg *m)
 	struct msg question = *m;
 	struct err e;
 
-	fetch_cancel(far.fetches, m);
 	if (wire_unpack(m, Ncancel, NULL, &question.tag) < 0)
 		return;
-	combine_cancel(far.combines, m->slot, question.tag);
 	if (!outbox_cancel(far.out, m->slot, question.tag) &&
 	    !inbox_cancel(far.in, m->slot, question.tag))
 		return;
@@ -160,23 +151,11 @@ to_agent(void *arg, struct msg *m, const struct err *e)
 	}
 	if (!follow(m))
 		return;
-	if (m->type == Tread) {
-		reads_asked(far.reads, m);
-		return;
-	}
-	if (m->type == Nfree) {
-		reads_unpinned(far.reads, m);
-		window_freed(far.windows, m);
-	}
 	far.outlives_term |= packet_spares_term(m);
 	follow_quit(far.follows, m);
-	if (m->type == Tget)
-		fetch_asked(far.fetches, m);
 	if (m->type == Ncancel)
 		cancel(m);
-	if (m->type == Treduce)
-		combine_asked(far.combines, m);
-	else if (m->type == Thello)
+	if (m->type == Thello)
 		greet(m);
 	else
 		conn_forward(far.agent, m);
@@ -221,10 +200,8 @@ more_of(unsigned kind)
 		return outbox_more(far.out);
 	case 1:
 		return follows_more(far.follows);
-	case 2:
-		return fetches_more(far.fetches);
 	default:
-		return reads_more(far.reads);
+		return bulk_more(far.bulk);
 	}
 }
 
@@ -322,33 +299,15 @@ on_agent(void *arg, struct msg *m)
 {
 	struct err e = {0};
 
-	/* fetches are first: those whose objects come in another way end */
-	if (combine_answer(far.combines, m) || fetch_answer(far.fetches, m) ||
-	    window_answered(far.windows, m))
-		return;
 	if (m->fd >= 0) {
 		if (!outbox_answer(far.out, m, &e))
 			refuse(m, &e);
 		return;
 	}
-	if (reads_answered(far.reads, m))
-		return;
-	if (m->type == Nexit)
-		reads_ended(far.reads, m->slot);
 	packet_send_frame(far.link, m);
 	follow_told(far.follows, m);
-	if (m->type == Nexit) {
-		fetch_ended(far.fetches, m->slot);
+	if (m->type == Nexit)
 		outbox_ended(far.out, m->slot);
-		combine_ended(far.combines, m->slot);
-	}
-}
-
-static void
-on_window(void *arg, const struct msg *m)
-{
-	if (!reads_answered(far.reads, m))
-		packet_send_frame(far.link, m);
 }
 
 static void
@@ -368,12 +327,13 @@ on_agent_close(void *arg, const struct err *why)
 static int
 start_agent(struct err *e)
 {
-	char self[] = "/proc/self/exe", program[] = "ddip-engine", option[] = "--agent";
+	char self[] = "/proc/self/exe", program[] = "ddip-engine", option[] = "--away";
 	char *argv[] = {program, option, NULL};
 	sigset_t none;
-	int pair[2];
+	int pair[2], bulk[2];
 
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0 ||
+	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, bulk) < 0)
 		return fail_errno(e, "socketpair");
 	sigemptyset(&none);
 	far.agent_pid = fork();
@@ -386,11 +346,15 @@ start_agent(struct err *e)
 		sigprocmask(SIG_SETMASK, &none, NULL);
 		dup2(pair[1], 0);
 		dup2(pair[1], 1);
+		if (dup2(bulk[1], AWAY_BULK) == bulk[1])
+			fd_cloexec(bulk[1], false);
 		execv(self, argv);
 		die("%s: %s", self, strerror(errno));
 	}
 	far.lineage = lineage_begin(far.agent_pid);
 	close(pair[1]);
+	close(bulk[1]);
+	far.bulk = bulk_new(far.loop, far.link, bulk[0]);
 	far.agent = conn_new(far.loop, pair[0], pair[0], on_agent, on_agent_close, NULL);
 	conn_take_whole(far.agent);
 	return 0;
@@ -432,12 +396,8 @@ serve(int rfd, int wfd, int waiter)
 		dprintf(wfd, "%s%s %s\n", BANNER, BANNER_ERROR, e.text);
 		end(1);
 	}
-	far.out = outbox_new(far.link);
+	far.out = outbox_new(far.loop, far.link);
 	far.in = inbox_new(to_agent, NULL);
-	far.fetches = fetches_new(far.agent, far.link, far.out);
-	far.combines = combines_new(far.loop, far.agent, far.link, far.out);
-	far.windows = windows_new(far.loop, far.agent, far.link, on_window, NULL);
-	far.reads = reads_new(far.agent, far.link, far.windows);
 	session_listen(&far.session, far.loop, attach);
 	dprintf(wfd, "%s%s %d %s %s\n", BANNER, BANNER_FAR, WIRE_VERSION, far.session.dir,
 	    far.session.secret);

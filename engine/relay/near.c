@@ -11,9 +11,9 @@
 #include "relay/asked.h"
 #include "relay/dial.h"
 #include "relay/inbox.h"
+#include "relay/bulk.h"
 #include "relay/offer.h"
 #include "relay/outbox.h"
-#include "relay/parts.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -33,7 +33,7 @@ static struct {
 	struct link *link;
 	struct outbox *out;
 	struct inbox *in;
-	struct parts *parts;
+	struct buf bulk; /* the beginning of a frame */
 	struct arrivals *arrivals;
 	struct asked *asked;
 	uint64_t hello;	    /* tag of the first Thello, until it is answered */
@@ -294,9 +294,8 @@ on_packet(void *arg, int type, struct slice body)
 		if (!near.ending)
 			arrival_skip(near.arrivals, body, &e);
 		break;
-	case PACKET_PART:
-	case PACKET_CUT:
-		parts_take(near.parts, type, body, &e);
+	case PACKET_BULK:
+		bulk_take(&near.bulk, body, from_far, &e);
 		break;
 	case PACKET_LOG:
 		show_log(body);
@@ -434,9 +433,8 @@ near_main(char **args)
 	near.dial.link = near.link;
 	near.dial.failed = give_up;
 	near.dial.moved = on_moved;
-	near.out = outbox_new(near.link);
+	near.out = outbox_new(near.loop, near.link);
 	near.in = inbox_new(deliver, NULL);
-	near.parts = parts_new(from_far);
 	near.daemon = conn_new(near.loop, fd, fd, on_daemon, on_daemon_close, NULL);
 	conn_take_whole(near.daemon);
 	conn_gather(near.daemon);

@@ -5,10 +5,8 @@
 
 struct outbox;
 
-struct outbox *outbox_new(struct link *l);
+struct outbox *outbox_new(struct loop *loop, struct link *l);
 void outbox_free(struct outbox *o); /* NULL-safe */
-/* Returns an unused blob id, for a blob whose bytes the caller sends. */
-uint32_t outbox_id(struct outbox *o);
 /* Sends the frame, and the contents of its descriptor as the link has room; they must not change
  * from then on. Returns the blob id, or 0 with *e set. The caller holds it until
  * outbox_release(). */
@@ -19,10 +17,12 @@ void outbox_release(struct outbox *o, uint32_t id);
 /* The same if that was the last one and bytes remain unsent; else returns false and does
  * nothing. */
 bool outbox_release_rest(struct outbox *o, uint32_t id);
-/* As outbox_send(), for one frame that gets no reply. Returns false with *e set on failure. */
+/* As outbox_send(), for one frame that gets no reply. The descriptor of an Rget may be that of a
+ * pipe from the agent. If it ends early, the agent has answered the request otherwise. Returns
+ * false with *e set on failure. */
 bool outbox_answer(struct outbox *o, const struct msg *m, struct err *e);
-/* Does not send the rest of what outbox_answer() sends for this slot and tag. Returns false if
- * there is none. */
+/* Does not send the rest of what outbox_answer() sends of a file for this slot and tag. Returns
+ * false if there is none. */
 bool outbox_cancel(struct outbox *o, unsigned slot, uint64_t tag);
 /* The same for everything it sends for this slot: its engine has exited. */
 void outbox_ended(struct outbox *o, unsigned slot);

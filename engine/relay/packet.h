@@ -3,9 +3,9 @@
  * in wire.h.
  *
  * A wire frame with a descriptor is sent as a blob: the contents of the descriptor, in pieces, and
- * the frame, which the other side forwards with a memfd once all bytes have arrived. A reply that
- * contains bytes of an object is sent in pieces, unchanged. Rank output is sent in pieces as well,
- * and the receiver matches the marks of frames to it.
+ * the frame, which the other side forwards with a memfd once all bytes have arrived. Replies with
+ * bytes of objects come from the agent on a socket of their own, and are sent in pieces. Rank
+ * output is sent in pieces as well, and the receiver matches the marks of frames to it.
  */
 #ifndef PACKET_H
 #define PACKET_H
@@ -18,8 +18,7 @@ enum {
 	PACKET_BYTES,			/* id[4] and the next bytes of it */
 	PACKET_WITH,			/* id[4] and a frame that needs all of them */
 	PACKET_FREE,   /* id[4]: no frame needs it any more; if incomplete, waiters are dropped */
-	PACKET_PART,   /* id[4] left[4] and the next bytes of a frame; left: bytes still to come */
-	PACKET_CUT,    /* id[4]: the rest will not come; the request was answered otherwise */
+	PACKET_BULK,   /* the next bytes of frames, one after the other */
 	PACKET_OUTPUT, /* slot[4] stream[1] record[8] and bytes that a rank printed */
 	PACKET_SKIP,   /* slot[4] out[8] err[8] disp[8] records[8]: output up to here is skipped */
 	PACKET_LOG,    /* lines for the daemon's log */

@@ -1,7 +1,7 @@
 /*
  * Relays make an agent on another host look to the daemon like one on this host.
  *
- *   daemon == socket, descriptors == near.c == bytes, by any command == far.c == socket == agent
+ *   daemon == socket, descriptors == near.c == bytes, by any command == far.c == sockets == agent
  *
  * The command (ssh, srun, docker exec…) runs the far relay. dial.c starts it, using launch.c, and
  * bring.c copies the programs there, by bring.sh. link.c carries packets over the command's
@@ -9,9 +9,9 @@
  * connects to the relay that is still running on the far side. If the command has little bandwidth,
  * all packets go over a separate connection between the relays, which they negotiate over the
  * command's (offer.c, reach.c). packet.h lists the packets. Descriptors are sent as bytes
- * (outbox, inbox); objects in memory are read on the far side (fetch), or ranges of them (reads,
- * parts); those that span several ranks are combined there (combine); rank output is kept on the
- * disk there until it has arrived here (follow, arrival).
+ * (outbox, inbox). Bytes of objects come from the agent, which knows that it is away, on a socket
+ * of their own (bulk); rank output is kept on the disk there until it has arrived here (follow,
+ * arrival).
  */
 #ifndef RELAY_H
 #define RELAY_H

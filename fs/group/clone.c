@@ -156,8 +156,7 @@ clone_read(struct task *w, clone_fn *fn)
 	struct pull_rank *rank = xcalloc(1, sizeof(*rank));
 	struct clone *c = w->payload.clone;
 
-	*rank = (struct pull_rank){
-	    k->number, rank_agent(k), k->slot, hosts_local_pid(k), k->pid, false};
+	*rank = (struct pull_rank){k->number, rank_agent(k), k->slot, hosts_local_pid(k), false};
 	c->fn = fn;
 	c->pull = pull_new(rank, 1, &name);
 	pull_to_host(c->pull);

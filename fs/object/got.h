@@ -10,7 +10,6 @@ struct pull_rank {
 	struct agent *agent;
 	int slot;
 	pid_t pid;     /* 0: its process is not on this machine */
-	pid_t far_pid; /* its pid on its own host */
 	bool sees_one; /* GPU: that of no other rank, or one that NCCL accepts from several */
 };
 

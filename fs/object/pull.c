@@ -156,7 +156,6 @@ ask_host(const struct pull *p, const struct got *x, const char *name, const char
 	for (int i = 0; i < x->rank_count; i++) {
 		wire_put_number(&ranks, '4', (uint64_t)x->ranks[i].number);
 		wire_put_number(&ranks, '4', (uint64_t)x->ranks[i].slot);
-		wire_put_number(&ranks, '4', (uint64_t)x->ranks[i].far_pid);
 	}
 	agent_send(x->rank.agent, Treduce, 0, x->rank.slot, x->tag, -1, text(name),
 	    text(asked_view(p, x)), text(op), ((struct slice){ranks.p, ranks.n}));

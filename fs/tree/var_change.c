@@ -272,8 +272,7 @@ fill_pull_rank(struct rank *k, bool sees_one, struct pull_rank *out, struct err 
 		return fail(e, ESRCH,
 		    "rank %d has no engine that could answer (echo start > %s/ctl)", k->number,
 		    g->name);
-	*out = (struct pull_rank){
-	    k->number, rank_agent(k), k->slot, hosts_local_pid(k), k->pid, sees_one};
+	*out = (struct pull_rank){k->number, rank_agent(k), k->slot, hosts_local_pid(k), sees_one};
 	return 0;
 }
 

@@ -308,6 +308,45 @@ def test_a_pull_leaves_room():
         same(a.run(1, "print(1)")[1], b"1\n")
 
 
+def test_a_stopped_rank():
+    """The agent reads the bytes of objects from the rank's memory: the rank need not help."""
+    size = 4 << 20
+    with Relayed() as a:
+        a.spawn(0)
+        a.run(0, f"import numpy; x = numpy.arange({size}, dtype='u1')")
+        whole = a.call("Tget", 0, "x", "npy", "")
+        a.send("Nsignal", 0, signal.SIGSTOP, 1)
+        r = a.call("Tread", 0, whole.handle, 256, COUNT)
+        same(r.data, bytes(range(256)) * (COUNT // 256))
+        before = first_bytes(a, "from")
+        a.send("Nsignal", 0, signal.SIGCONT, 1)
+        tag = a.ask("Tget", 0, "x", "npy", "same")
+        came(a, "from", before)
+        a.send("Nsignal", 0, signal.SIGSTOP, 1)
+        a.hold("from", None)
+        r = a.wait(lambda m: m.tag == tag, what="an answer")
+        with open(r.fd, "rb") as f:
+            f.seek(0)
+            assert f.read() == bytes(range(256)) * (size // 256), "the array is another one"
+        a.send("Nsignal", 0, signal.SIGCONT, 1)
+
+
+def test_ranks_start_while_objects_are_read():
+    """The agent's threads, and what they hold, do not harm the processes that it starts."""
+    count = 200
+    with Relayed() as a:
+        a.spawn(0)
+        a.run(0, f"import numpy; x = numpy.zeros({16 * COUNT}, 'u1')")
+        handle = a.call("Tget", 0, "x", "npy", "").handle
+        for slot in range(1, 4):
+            tags = [ask_reads(a, 0, handle, 16) for _ in range(count // 16)]
+            a.spawn(slot, cold=1)
+            same(a.run(slot, "print(1)")[1], b"1\n")
+            for tag in set().union(*tags):
+                same(a.wait(lambda m, t=tag: m.tag == t, what="a range").name, "Rread")
+        same(a.call("Tgpus", wire.AGENT, 1).name, "Rgpus")
+
+
 def test_objects_on_gpus():
     """A rank copies the ranges into memory that it shares with its relay. What it copies for an
     object that is released, or when it dies, is sent to nobody, and others are read after it."""
@@ -352,8 +391,9 @@ class Three(Relayed):
     """Three ranks, which are asked as one."""
 
     def __enter__(self):
-        pids = [self.spawn(slot).pid for slot in range(3)]
-        self.ranks = b"".join(struct.pack("<III", k, k, pid) for k, pid in enumerate(pids))
+        for slot in range(3):
+            self.spawn(slot)
+        self.ranks = b"".join(struct.pack("<II", slot, slot) for slot in range(3))
         return self
 
     def everywhere(self, source):
@@ -404,12 +444,12 @@ def test_one_part_travels():
 
 
 def test_memory_that_can_not_be_read():
-    """If a relay may not read a rank's memory, it asks the rank for the bytes."""
+    """If an agent may not read a rank's memory, it asks the rank for the bytes."""
     engine = os.path.join(wire.BUILD, "fault", "ddip-engine")
     if not os.path.exists(engine):
         print(f"not tested: {engine} is not built")
         return
-    count, env = 1 << 18, {"DDIP_FAULT": "ddip-relay/copy.process:1"}
+    count, env = 1 << 18, {"DDIP_FAULT": "ddip-agent/copy.process:1"}
     with Three(engine=engine, env=env) as a:
         a.everywhere(f"import numpy; x = numpy.arange({count}, dtype='f4') + rank")
         lines, data = part_of(a.reduced("x", "sum"))
@@ -418,6 +458,17 @@ def test_memory_that_can_not_be_read():
         assert all(numbers[i] == 3 * i + 3 for i in range(0, count, 1111))
         assert "injected: copy.process" in a.text(), a.text()
         assert not kept(a), "a part was kept"
+    env = {"DDIP_FAULT": "ddip-agent/copy.process:1"}
+    for op in ("", "same"):
+        with Relayed(engine=engine, env=env) as a:
+            data = npy(8 << 20)
+            a.spawn(0)
+            tag = put(a, 0, data, "x")
+            a.wait(lambda m, t=tag: m.tag == t and m.name == "Rput", what="Rput")
+            a.call("Tcommit", 0, 1, mark=True)
+            assert pull(a, 0, "x", op) == data, f"the array is another one, op '{op}'"
+            assert "injected: copy.process" in a.text(), a.text()
+            assert not kept(a), "the object was kept"
 
 
 def test_no_thread_to_combine_parts():
@@ -426,7 +477,7 @@ def test_no_thread_to_combine_parts():
     if not os.path.exists(engine):
         print(f"not tested: {engine} is not built")
         return
-    with Three(engine=engine, env={"DDIP_FAULT": "ddip-relay/copy.thread:1"}) as a:
+    with Three(engine=engine, env={"DDIP_FAULT": "ddip-agent/copy.thread:1"}) as a:
         a.everywhere("import numpy; x = numpy.arange(9000)")
         refused(a.reduced("x", "sum"), "EAGAIN", "thread")
         same(part_of(a.reduced("x", "max"))[0][0], "part 3 int64")

@@ -17,6 +17,7 @@ enum { ENDS = 64, STEPS = 64, SLOTS = 4, POOLS = 2, FIRST_PID = 1 << 24 };
 
 static struct {
 	struct conn *daemon; /* our end of agent.up */
+	int bulk;	     /* the relay's end */
 	int ends[ENDS];	     /* the processes' ends of the sockets that the agent made */
 	unsigned n_ends;
 	pid_t last_pid; /* above any that a process has */
@@ -81,6 +82,10 @@ leave(void)
 static void
 step(void)
 {
+	char bytes[1 << 16];
+
+	while (recv(our.bulk, bytes, sizeof(bytes), MSG_DONTWAIT) > 0)
+		;
 	loop_once(agent.loop, 0);
 	loop_once(agent.loop, 0);
 }
@@ -89,13 +94,14 @@ step(void)
 static void
 begin(void)
 {
-	int pair[2];
+	int pair[2], bulk[2];
 
 	if (agent.loop)
 		return;
 	snprintf(our.dir, sizeof(our.dir), "%s/ddip-fuzz.XXXXXX",
 	    getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-	if (!mkdtemp(our.dir) || syscall(SYS_socketpair, AF_UNIX, SOCK_STREAM, 0, pair) < 0)
+	if (!mkdtemp(our.dir) || syscall(SYS_socketpair, AF_UNIX, SOCK_STREAM, 0, pair) < 0 ||
+	    syscall(SYS_socketpair, AF_UNIX, SOCK_STREAM, 0, bulk) < 0)
 		die("%s: %s", our.dir, strerror(errno));
 	atexit(leave);
 	TAILQ_INIT(&agent.engines);
@@ -107,6 +113,9 @@ begin(void)
 	reap_start();
 	agent.up = conn_new(agent.loop, pair[0], pair[0], on_message, on_close, NULL);
 	conn_gather(agent.up);
+	agent.away = true;
+	bulk_open(bulk[0]);
+	our.bulk = bulk[1];
 	our.daemon = conn_new(agent.loop, pair[1], pair[1], drop, never, NULL);
 }
 
@@ -151,7 +160,8 @@ say(void)
 static void
 lie(void)
 {
-	static const uint8_t likely[] = {Nready, Rfork, Rerror, Npreload, Nstarted, Rinit, Rrun};
+	static const uint8_t likely[] = {
+	    Nready, Rfork, Rerror, Npreload, Nstarted, Rinit, Rrun, Rget, Rread, Rcopy};
 	uint8_t how = take(), type = take(), which = take();
 	struct buf b = {0}, frame = {0};
 	struct msg m = {.slot = take(), .tag = take() & 7, .fd = -1};

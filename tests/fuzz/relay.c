@@ -85,9 +85,8 @@ begin(void)
 	near.base = dir;
 	near.loop = loop_new();
 	near.link = link_new(near.loop, &ops, NULL);
-	near.out = outbox_new(near.link);
+	near.out = outbox_new(near.loop, near.link);
 	near.in = inbox_new(deliver, NULL);
-	near.parts = parts_new(from_far);
 	near.daemon = conn_new(near.loop, pair[0], pair[0], on_daemon, on_daemon_close, NULL);
 	conn_take_whole(near.daemon);
 	conn_gather(near.daemon);
@@ -106,7 +105,7 @@ clean(void)
 	conn_free(near.daemon);
 	conn_free(daemon_side);
 	loop_once(near.loop, 0); /* frees what callbacks have freed */
-	parts_free(near.parts);
+	buf_free(&near.bulk);
 	inbox_free(near.in);
 	outbox_free(near.out);
 	link_free(near.link);
@@ -166,13 +165,16 @@ add_frame(struct buf *to)
 	buf_free(&b);
 }
 
-/* What has begun on the other side, by its id: how many bytes are still to come. */
+/* The blobs that have begun on the other side, by their id: how many bytes are still to come. */
 static struct {
 	bool known;
 	uint64_t left;
-} blobs[4], parts[4];
+} blobs[4];
 
-/* Bytes of a blob or a part; a byte too many now and then. */
+/* What is still to come of frames in pieces. */
+static struct buf bulk;
+
+/* Bytes of a blob; a byte too many now and then. */
 static void
 add_bytes(struct buf *to, uint64_t *left)
 {
@@ -205,36 +207,19 @@ of_blob(struct buf *b, uint8_t kind)
 	return type;
 }
 
+/* Bytes of frames, which end anywhere. */
 static int
-of_part(struct buf *b, uint8_t kind)
+of_bulk(struct buf *b)
 {
-	uint8_t id = take() % ARRAY_LEN(parts);
-	bool lies = take() < 4;
-	struct buf frame = {0};
+	size_t n;
 
-	wire_put_number(b, '4', id);
-	if (parts[id].known != lies && kind % 4 == 0) {
-		parts[id].known = false;
-		return PACKET_CUT;
-	}
-	if (!parts[id].known) {
-		size_t n = take();
-
-		add_frame(&frame);
-		n = MIN(n, frame.n);
-		parts[id].left = lies ? UINT32_MAX : frame.n - n;
-		wire_put_number(b, '4', parts[id].left);
-		buf_add(b, frame.p, n);
-		buf_free(&frame);
-	} else {
-		size_t at = b->n;
-
-		wire_put_number(b, '4', 0);
-		add_bytes(b, &parts[id].left);
-		memcpy(b->p + at, &(uint32_t){(uint32_t)parts[id].left}, sizeof(uint32_t));
-	}
-	parts[id].known = parts[id].left > 0;
-	return PACKET_PART;
+	while (bulk.n < 64 && (take() & 1))
+		add_frame(&bulk);
+	n = take();
+	n = MIN(n, bulk.n);
+	buf_add(b, bulk.p, n);
+	buf_drop(&bulk, n);
+	return PACKET_BULK;
 }
 
 static int
@@ -267,7 +252,7 @@ say(void)
 	else if (kind < 150)
 		type = of_blob(&b, kind);
 	else if (kind < 200)
-		type = of_part(&b, kind);
+		type = of_bulk(&b);
 	else if (kind < 254)
 		type = of_output(&b, kind);
 	else
@@ -284,7 +269,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	make_dir();
 	begin();
 	memset(blobs, 0, sizeof(blobs));
-	memset(parts, 0, sizeof(parts));
+	buf_clear(&bulk);
 	input = (struct slice){(const char *)data, size};
 	if (setjmp(ended) == 0)
 		for (int i = 0; i < STEPS; i++) {

@@ -1,5 +1,8 @@
-/* Requests the ranks' parts of an object, and has reduce.c combine them. */
-#include "relay/combine.h"
+/*
+ * An object that spans several ranks of this host, for a daemon on another host (Treduce): requests
+ * the ranks' parts, has reduce.c combine them, and sends a single part.
+ */
+#include "agent/objects.h"
 #include "reduce.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -11,15 +14,15 @@
 /* The tags of our own requests; the daemon never counts so far. */
 static const uint64_t OWN_TAGS = (uint64_t)1 << 63;
 
-enum { RANK_SIZE = 4 + 4 + 4 }; /* bytes per rank in Treduce */
+enum { RANK_SIZE = 4 + 4 }; /* bytes per rank in Treduce */
 
-enum { READ_BYTES = 4 * LINK_PIECE }; /* per Tread */
+enum { READ_BYTES = 512 << 10 }; /* per Tread */
 
 /* One rank's part. */
 struct part {
 	int rank;
 	unsigned slot;
-	pid_t pid;
+	pid_t pid;	 /* of its process; 0: there is none */
 	bool waits;	 /* its reply is pending */
 	uint32_t handle; /* to be freed; 0: none */
 	struct buf head;
@@ -32,7 +35,6 @@ struct part {
 
 struct combine {
 	LIST_ENTRY(combine) link;
-	struct combines *all;
 	unsigned slot; /* slot and tag of the request */
 	uint64_t tag;
 	uint64_t own_tag; /* of our requests to the ranks */
@@ -44,31 +46,23 @@ struct combine {
 	bool running, cancelled;
 };
 
-struct combines {
-	struct loop *loop;
-	struct conn *agent; /* NULL: it is gone */
-	struct link *link;
-	struct outbox *out;
-	uint64_t last; /* counts our tags */
-	bool has_threads;
-	LIST_HEAD(, combine) list;
-};
+static LIST_HEAD(, combine) all = LIST_HEAD_INITIALIZER(all);
+static uint64_t last; /* counts our tags */
 
-struct combines *
-combines_new(struct loop *loop, struct conn *agent, struct link *l, struct outbox *out)
+/* The engine that a part is requested from; NULL: it is gone. */
+static struct engine *
+engine_of(const struct part *x)
 {
-	struct combines *cs = xcalloc(1, sizeof(*cs));
+	struct engine *e = spawn_find(x->slot);
 
-	*cs = (struct combines){.loop = loop, .agent = agent, .link = l, .out = out};
-	LIST_INIT(&cs->list);
-	return cs;
+	return e && e->conn ? e : NULL;
 }
 
 static void
-release_part(const struct combine *c, struct part *x)
+release_part(struct part *x)
 {
-	if (x->handle && c->all->agent)
-		conn_send(c->all->agent, Nfree, 0, x->slot, 0, -1, x->handle);
+	if (x->handle && engine_of(x))
+		object_unpin(engine_of(x), x->handle);
 	x->handle = 0;
 	if (x->fd >= 0)
 		close(x->fd);
@@ -81,7 +75,7 @@ static void
 destroy(struct combine *c)
 {
 	for (int i = 0; i < c->n; i++)
-		release_part(c, &c->parts[i]);
+		release_part(&c->parts[i]);
 	reduce_free(c->reduction);
 	LIST_REMOVE(c, link);
 	free(c->parts);
@@ -93,7 +87,7 @@ destroy(struct combine *c)
 static void
 refuse(struct combine *c, const struct err *e)
 {
-	packet_send_error(c->all->link, c->slot, c->tag, e);
+	agent_refuse(c->slot, c->tag, e);
 	destroy(c);
 }
 
@@ -102,7 +96,7 @@ refuse_cancelled(struct combine *c)
 {
 	struct err e;
 
-	packet_cancelled(&e);
+	object_cancelled(&e);
 	refuse(c, &e);
 }
 
@@ -113,9 +107,6 @@ on_combined(void *arg, const struct err *e)
 	struct combine *c = arg;
 	struct slice head = slice_text(reduce_line(c->reduction));
 	int fd = reduce_result(c->reduction);
-	struct buf b = {0};
-	struct err why = *e;
-	struct msg m;
 	off_t size = lseek(fd, 0, SEEK_END);
 
 	c->running = false;
@@ -123,15 +114,13 @@ on_combined(void *arg, const struct err *e)
 		refuse_cancelled(c);
 		return;
 	}
-	wire_pack(&b, Rget, 0, c->slot, c->tag, (uint32_t)GET_FD, 0u, (uint64_t)0,
+	if (e->no) {
+		refuse(c, e);
+		return;
+	}
+	conn_send(agent.up, Rget, 0, c->slot, c->tag, fd, (uint32_t)GET_FD, 0u, (uint64_t)0,
 	    (uint64_t)size + head.n, head);
-	wire_frame(b.p, b.n, &m, NULL);
-	m.fd = fd;
-	if (!why.no && outbox_answer(c->all->out, &m, &why))
-		destroy(c);
-	else
-		refuse(c, &why);
-	buf_free(&b);
+	destroy(c);
 }
 
 static void
@@ -151,21 +140,18 @@ run(struct combine *c)
 	if (!e.no)
 		c->reduction = reduce_new_part(c->op, c->name, shards, c->n, &e);
 	free(shards);
-	if (e.no || (!c->all->has_threads && copy_start(&e) < 0)) {
+	if (e.no || copy_start(&e) < 0) {
 		refuse(c, &e);
 		return;
 	}
-	c->all->has_threads = c->running = true;
-	reduce_run(c->reduction, c->all->loop, on_combined, c);
+	c->running = true;
+	reduce_run(c->reduction, agent.loop, on_combined, c);
 }
 
-/* One rank has replied, or never will. */
+/* All ranks have replied, or never will. */
 static void
-arrived(struct combine *c, struct part *x)
+all_arrived(struct combine *c)
 {
-	x->waits = false;
-	if (--c->left > 0)
-		return;
 	if (c->cancelled) {
 		refuse_cancelled(c);
 		return;
@@ -176,6 +162,15 @@ arrived(struct combine *c, struct part *x)
 			return;
 		}
 	run(c);
+}
+
+/* One rank has replied, or never will. */
+static void
+arrived(struct combine *c, struct part *x)
+{
+	x->waits = false;
+	if (--c->left == 0)
+		all_arrived(c);
 }
 
 static bool
@@ -193,8 +188,8 @@ read_more(const struct combine *c, const struct part *x)
 {
 	uint64_t left = x->size - x->head.n - x->got;
 
-	if (left)
-		conn_send(c->all->agent, Tread, 0, x->slot, c->own_tag, -1, x->handle, x->got,
+	if (left && engine_of(x))
+		conn_send(engine_of(x)->conn, Tread, 0, x->slot, c->own_tag, -1, x->handle, x->got,
 		    (uint32_t)MIN(left, (uint64_t)READ_BYTES));
 	return left > 0;
 }
@@ -203,7 +198,7 @@ read_more(const struct combine *c, const struct part *x)
 static void
 begin_reading(const struct combine *c, struct part *x)
 {
-	x->fd = memfd_create("ddip-relay", MFD_CLOEXEC);
+	x->fd = memfd_create("ddip-agent", MFD_CLOEXEC);
 	if (x->fd < 0)
 		fail_errno(&x->err, "rank %d's object: memfd_create", x->rank);
 	x->source.kind = SOURCE_FD;
@@ -262,7 +257,7 @@ take_bytes(const struct combine *c, struct part *x, struct msg *m)
 }
 
 bool
-combine_answer(struct combines *cs, struct msg *m)
+combine_answered(struct engine *e, struct msg *m)
 {
 	bool whole = true;
 	struct combine *c;
@@ -271,10 +266,10 @@ combine_answer(struct combines *cs, struct msg *m)
 
 	if (m->tag < OWN_TAGS)
 		return false;
-	LIST_FOREACH (c, &cs->list, link)
+	LIST_FOREACH (c, &all, link)
 		if (c->own_tag == m->tag)
 			break;
-	while (c && i < c->n && !(c->parts[i].slot == m->slot && c->parts[i].waits))
+	while (c && i < c->n && !(c->parts[i].slot == e->slot && c->parts[i].waits))
 		i++;
 	if (!c || i == c->n)
 		return true;
@@ -289,16 +284,16 @@ combine_answer(struct combines *cs, struct msg *m)
 }
 
 void
-combine_ended(struct combines *cs, unsigned slot)
+combine_ended(const struct engine *e)
 {
 	struct combine *c, *next;
 
-	for (c = LIST_FIRST(&cs->list); c; c = next) {
+	for (c = LIST_FIRST(&all); c; c = next) {
 		struct part *x = NULL;
 
 		next = LIST_NEXT(c, link);
 		for (int i = 0; i < c->n && !x; i++)
-			if (c->parts[i].slot == slot && c->parts[i].waits)
+			if (c->parts[i].slot == e->slot && c->parts[i].waits)
 				x = &c->parts[i];
 		if (!x)
 			continue;
@@ -307,69 +302,74 @@ combine_ended(struct combines *cs, unsigned slot)
 	}
 }
 
-void
-combine_cancel(struct combines *cs, unsigned slot, uint64_t tag)
+bool
+combine_cancel(unsigned slot, uint64_t tag)
 {
 	struct combine *c;
 
-	LIST_FOREACH (c, &cs->list, link)
+	LIST_FOREACH (c, &all, link)
 		if (c->slot == slot && c->tag == tag)
 			break;
-	if (!c || c->cancelled)
-		return;
-	c->cancelled = true;
-	if (c->running)
+	if (!c)
+		return false;
+	if (c->running && !c->cancelled)
 		reduce_cancel(c->reduction);
-	for (int i = 0; i < c->n; i++)
-		if (c->parts[i].waits)
-			conn_send(cs->agent, Ncancel, 0, c->parts[i].slot, 0, -1, c->own_tag);
-}
-
-void
-combines_end(struct combines *cs)
-{
-	cs->agent = NULL;
+	for (int i = 0; i < c->n && !c->cancelled; i++)
+		if (c->parts[i].waits && engine_of(&c->parts[i]))
+			conn_send(engine_of(&c->parts[i])->conn, Ncancel, 0, c->parts[i].slot, 0,
+			    -1, c->own_tag);
+	c->cancelled = true;
+	return true;
 }
 
 static void
 add_part(struct part *x, struct slice *ranks)
 {
-	uint64_t rank, slot, pid;
+	const struct engine *e;
+	uint64_t rank, slot;
 
 	wire_get('4', &ranks->p, &ranks->n, &rank, NULL);
 	wire_get('4', &ranks->p, &ranks->n, &slot, NULL);
-	wire_get('4', &ranks->p, &ranks->n, &pid, NULL);
-	*x = (struct part){.rank = (int)rank,
-	    .slot = (unsigned)slot,
-	    .pid = (pid_t)pid,
-	    .waits = true,
-	    .fd = -1,
-	    /* opened before the request: the process that answers it had this pid by then */
-	    .pidfd = (int)syscall(SYS_pidfd_open, (pid_t)pid, 0)};
+	*x = (struct part){.rank = (int)rank, .slot = (unsigned)slot, .fd = -1, .pidfd = -1};
+	e = engine_of(x);
+	if (!e || e->state != ENGINE_RUNS) {
+		fail(&x->err, EHOSTDOWN, "rank %d is gone", x->rank);
+		return;
+	}
+	x->waits = true;
+	x->pid = e->pid;
+	/* before it is waited for: it is still that process */
+	x->pidfd = (int)syscall(SYS_pidfd_open, e->pid, 0);
 }
 
 void
-combine_asked(struct combines *cs, const struct msg *m)
+combine_ask(struct msg *m)
 {
 	struct slice name, view, op, ranks;
 	struct combine *c = xcalloc(1, sizeof(*c));
 	struct err e = {0};
 
-	*c = (struct combine){
-	    .all = cs, .slot = m->slot, .tag = m->tag, .own_tag = OWN_TAGS + cs->last++};
-	LIST_INSERT_HEAD(&cs->list, c, link);
+	*c = (struct combine){.slot = m->slot, .tag = m->tag, .own_tag = OWN_TAGS + last++};
+	LIST_INSERT_HEAD(&all, c, link);
 	if (wire_unpack(m, Treduce, &e, &name, &view, &op, &ranks) == 0 &&
 	    (!(c->op = reduce_by_hosts(op)) || !ranks.n || ranks.n % RANK_SIZE))
-		fail(&e, EBADMSG, "relay: Treduce is damaged");
+		fail(&e, EBADMSG, "Treduce is damaged");
 	if (e.no) {
 		refuse(c, &e);
 		return;
 	}
 	c->name = slice_dup(name);
-	c->n = c->left = (int)(ranks.n / RANK_SIZE);
+	c->n = (int)(ranks.n / RANK_SIZE);
 	c->parts = xcalloc((size_t)c->n, sizeof(*c->parts));
-	for (int i = 0; i < c->n; i++)
-		add_part(&c->parts[i], &ranks);
-	for (int i = 0; i < c->n; i++)
-		conn_send(cs->agent, Tget, 0, c->parts[i].slot, c->own_tag, -1, name, view, op);
+	for (int i = 0; i < c->n; i++) {
+		struct part *x = &c->parts[i];
+
+		add_part(x, &ranks);
+		if (!x->waits)
+			continue;
+		c->left++;
+		conn_send(engine_of(x)->conn, Tget, 0, x->slot, c->own_tag, -1, name, view, op);
+	}
+	if (c->left == 0)
+		all_arrived(c);
 }
