@@ -36,8 +36,8 @@ def stop(a, pid):
 
 
 def test_a_range_of_a_released_object():
-    """The rank, whose memory the agent may not read, still answers, after the agent has. The bytes do
-    not travel."""
+    """The rank, whose memory the agent may not read, still answers, after the agent has. The bytes
+    do not travel."""
     engine = os.path.join(wire.BUILD, "fault", "ddip-engine")
     if not os.path.exists(engine):
         print(f"not tested: {engine} is not built")

@@ -6,8 +6,8 @@ Nothing here waits for other ranks, so what is made by collectives must be there
 modules with sharded parameters, and meshes.
 """
 
+import importlib
 import pickle
-import sys
 from errno import EOPNOTSUPP
 
 from ddip_engine import patches
@@ -158,7 +158,7 @@ def tensor(there, local):
     """A DTensor: the one that is there, or a new one of this shard."""
     old, mesh, (_, placements, shape, strides, _) = there
     if old is None:
-        kind = sys.modules["torch.distributed.tensor"].DTensor
+        kind = importlib.import_module("torch.distributed.tensor").DTensor
         known = {"run_check": False, "shape": gpu.torch_module().Size(shape), "stride": strides}
         return kind.from_local(local, mesh, pickle.loads(placements), **known)
     if not clone_load.loading().keeps(local):  # its bytes are laid out another way
