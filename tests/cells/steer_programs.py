@@ -223,7 +223,7 @@ def main():
     kinds = sys.argv[1:]
     if len(kinds) > 1:
         compare(kinds)
-        dist.destroy_process_group()  # a process that exits with one may be aborted by gloo
+        dist.destroy_process_group()  # as torch asks of programs
         return
     model = train(kinds[0], -1, pause=PAUSE)
     again = train(kinds[0], -1 if kinds[0] == "uneven" else now.step, now.log)
