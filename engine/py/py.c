@@ -505,8 +505,8 @@ add_instances(PyObject *found, PyObject *all, PyObject *class)
 }
 
 /* The objects of a class that the garbage collector knows. No other thread runs Python before the
- * list of all is gone: if one drops a tensor that it holds, torch before 2.9 prints a warning, and
- * the Python object is dead. */
+ * list of all is gone: if one drops a tensor that it holds, torch 2.7 prints a warning, and the
+ * Python object is dead. */
 static PyObject *
 py_instances(PyObject *module, PyObject *class)
 {

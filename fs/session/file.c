@@ -22,8 +22,7 @@ file_getattr(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
 	struct stat st;
 
 	request_show(fr, "getattr", n, NULL);
-	/* Made or removed over a socket: the kernel looks the path up again, and finds what is so.
-	 */
+	/* removed, perhaps over a socket: the kernel looks the path up again */
 	if (S_ISDIR(n->row->mode) && place_gone(&n->at)) {
 		request_error(fr, ESTALE);
 		return;

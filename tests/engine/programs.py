@@ -137,7 +137,7 @@ found, len(counts)
 
 
 def test_what_looks_for_files_holds_nothing():
-    """The look for open files holds no object while another thread runs: before torch 2.9 a tensor
+    """The look for open files holds no object while another thread runs: with torch 2.7 a tensor
     that C++ owns would be broken by that, and a warning printed."""
     with Agent() as a:
         a.spawn(0)
