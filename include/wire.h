@@ -38,7 +38,7 @@
 #define WIRE_H
 #include "err.h"
 
-enum { WIRE_VERSION = 4, WIRE_HEADER = 18, WIRE_MAX = 17 << 20, SLOT_AGENT = 0xffff };
+enum { WIRE_VERSION = 5, WIRE_HEADER = 18, WIRE_MAX = 17 << 20, SLOT_AGENT = 0xffff };
 
 /* Bits of the place in a slot. No engine has the place of SLOT_AGENT. */
 enum { SLOT_PLACE = 16 };
@@ -133,8 +133,7 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 /*
  *    name     type  many  body   fields
  *
- * many: 1, many engines receive or send it at once, so that equal ones go as one (Nmany). Of the
- * relays' modules only follow.c looks at what is in an Nmany.
+ * many: 1, many engines receive or send it at once, so that equal ones go as one (Nmany).
  */
 /* clang-format off */
 #define WIRE_MESSAGES(X) \
@@ -165,6 +164,10 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	/* the T with this tag is forwarded now */ \
 	X(Nmark,    14, 1, "88888",    "tag out err disp records") \
 	X(Nmany,    18, 0, "1dd",      "tail who frame") /* see above */ \
+	/* from the agent of another host: what a rank has printed, up to its record with this number */ \
+	X(Noutput,  11, 0, "18d",      "stream record data") \
+	/* likewise, its output up to here is skipped */ \
+	X(Nskip,    15, 0, "8888",     "out err disp records") \
 	X(Ndropped, 16, 0, "81",       "bytes why") /* output lost (enum dropped) */ \
 	/* from a relay: its packets use a direct connection (1), or its launcher (0, and why) */ \
 	X(Ndirect,  17, 0, "1s",       "direct why") \

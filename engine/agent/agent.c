@@ -82,6 +82,13 @@ on_cancel(struct msg *m)
 		to_engine(m);
 }
 
+static void
+on_quit(struct msg *m)
+{
+	away_quit(m->slot);
+	to_engine(m);
+}
+
 /* Messages for the agent itself; all others are for the engine at their slot. */
 static const struct {
 	int type;
@@ -96,6 +103,7 @@ static const struct {
     {Tgpus, gpus_ask},
     {Treduce, combine_ask},
     {Ncancel, on_cancel},
+    {Nquit, on_quit},
 };
 
 static void
@@ -132,9 +140,10 @@ take_descriptors(int *in, int *out)
 	socklen_t len = sizeof(type);
 	bool is_socket = getsockopt(0, SOL_SOCKET, SO_TYPE, &type, &len) == 0;
 
-	proc_close_from(agent.away ? AWAY_BULK + 1 : AWAY_BULK);
-	if (agent.away && fcntl(AWAY_BULK, F_SETFD, FD_CLOEXEC) < 0)
-		die("want a socket for bulk on descriptor %d", AWAY_BULK);
+	proc_close_from(AWAY_BULK + (agent.away ? BULKS : 0));
+	for (int kind = 0; agent.away && kind < BULKS; kind++)
+		if (fcntl(AWAY_BULK + kind, F_SETFD, FD_CLOEXEC) < 0)
+			die("want a socket for bulk on descriptor %d", AWAY_BULK + kind);
 	*in = fcntl(0, F_DUPFD_CLOEXEC, 10);
 	*out = is_socket ? *in : fcntl(1, F_DUPFD_CLOEXEC, 10);
 	null = fault("agent.null", EMFILE) ? -1 : open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -193,8 +202,8 @@ agent_main(bool away)
 	reap_start();
 	agent.up = conn_new(agent.loop, in, out, on_message, on_close, NULL);
 	conn_gather(agent.up);
-	if (away)
-		bulk_open(AWAY_BULK);
+	for (int kind = 0; away && kind < BULKS; kind++)
+		bulk_open((enum bulk_kind)kind, AWAY_BULK + kind);
 	loop_run(agent.loop);
 	return 0;
 }

@@ -8,7 +8,9 @@
  *   spawn.c  a new engine: descriptors, fork by a zygote, or exec
  *   env.c  the environments of zygotes and ranks
  *   drain.c  moves the output of engines from ring and pipes to spools
- *   objects.c  objects for a daemon on another host (objects.h): reads.c, whole.c, bulk.c
+ *   away.c  output for a daemon on another host
+ *   objects.c  objects for it (objects.h): reads.c, whole.c
+ *   bulk.c  output and objects on their way to the relay
  *   combine.c  OPs over the ranks of this host, for it
  *   gpus.c  what NVML reports on this host
  *   reap.c  processes that have exited, and the end of the agent
@@ -23,6 +25,7 @@
 #include <sys/types.h>
 
 struct zygote_pool;
+struct away;
 
 /* One process that forks ranks. */
 struct zygote {
@@ -64,6 +67,7 @@ enum engine_state { ENGINE_WAITS, ENGINE_FORKS, ENGINE_RUNS, ENGINE_ENDED };
 struct engine_output {
 	struct spool_writer spool;
 	bool spooled;
+	struct away *away;  /* NULL: the daemon itself reads the spools */
 	uint64_t err_start; /* size of stderr before this engine */
 
 	struct outlet {
@@ -127,7 +131,12 @@ struct agent {
 
 extern struct agent agent; /* there is one per process */
 
-enum { AWAY_BULK = 3 }; /* the descriptor of the socket for bulk, to a relay */
+/* What is large goes to the relay on sockets, at the descriptors from AWAY_BULK on. */
+enum { AWAY_BULK = 3 };
+
+enum { BULK_PIECE = 120 << 10 }; /* a frame of it fits into one of the link's pieces */
+
+enum bulk_kind { BULK_OBJECTS, BULK_OUTPUT, BULKS };
 
 /* Serves the daemon on descriptors 0 and 1 until they are closed. away: it is on another host,
  * behind relays. Returns the exit status. */
@@ -207,9 +216,11 @@ bool combine_answered(struct engine *e, struct msg *m);
 bool combine_cancel(unsigned slot, uint64_t tag);
 void combine_ended(const struct engine *e);
 
-/* bulk.c: replies that are large, to the relay */
-void bulk_open(int fd);
-void bulk_ready(void); /* reads_next() has one */
+/* bulk.c: what is large, to the relay */
+void bulk_open(enum bulk_kind kind, int fd);
+void bulk_ready(enum bulk_kind kind); /* reads_next() or away_next() has a frame */
+/* The number of bytes that the next frame of output should have, at most BULK_PIECE. */
+size_t bulk_piece(enum bulk_kind kind);
 
 /* env.c: NUL-terminated K=V strings, one after the other. */
 const char *env_get(const struct buf *env, const char *key); /* NULL: not set */
@@ -224,8 +235,22 @@ void env_add_threads(struct buf *to, const struct zygote_pool *pool, bool for_zy
 /* drain.c */
 int drain_open(struct engine *e, struct err *err);
 void drain_close(struct engine *e);
-/* Moves everything printed so far to the spool. */
-void drain_all(struct engine *e);
+/* Moves everything printed so far to the spool, and returns the position behind it. */
+struct spool_mark drain_mark(struct engine *e);
+
+/* away.c. Begins with new spools, in a directory that is made if necessary. NULL: *err is set. */
+struct away *away_open(const struct engine *e, struct err *err);
+/* There is more in the spools. hurry: a mark waits for it. NULL-safe. */
+void away_news(struct away *a, bool hurry);
+/* The rank has exited, having printed this much: a ends once all of it is sent. NULL-safe. */
+void away_end(struct away *a, const struct spool_mark *end);
+/* The rank at this slot is asked to quit: what is not sent within a second of its exit is
+ * skipped. */
+void away_quit(unsigned slot);
+/* Ends a, with the files. NULL-safe. */
+void away_drop(struct away *a);
+/* The next Noutput, or Nskip. Returns false if there is none. */
+bool away_next(struct buf *frame);
 
 /* reap.c */
 void reap_start(void);

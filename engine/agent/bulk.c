@@ -1,69 +1,120 @@
-/* Sends replies with bytes of objects to the relay, on a socket of their own. */
+/* Sends what is large to the relay, each kind on a socket of its own. */
 #include "agent/objects.h"
 #include "frame.h"
 #include <errno.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
-static struct {
-	int fd; /* -1: there is none, or its reader is gone */
-	struct watch *watch;
+/* What waits in the socket delays what comes after it: a frame should be taken in about this time.
+ */
+enum { FAST_MS = 2, SLOW_MS = 10, LEAST = 8 << 10 };
+
+static struct bulk {
+	int fd;
+	struct watch *watch; /* NULL: there is none, or its reader is gone */
+	bool (*next)(struct buf *frame);
 	struct buf frame; /* that is being sent */
 	size_t sent;
-	bool sending;
-} bulk = {.fd = -1};
+	size_t piece;	     /* bytes that a frame of output should have; 0: it has no limit */
+	uint64_t begun;	     /* when the last frame was */
+	bool waited;	     /* for room, since then */
+	bool sending, waits; /* waits: for room */
+} bulks[BULKS] = {[BULK_OBJECTS] = {.next = reads_next}, [BULK_OUTPUT] = {.next = away_next}};
 
 static void
-next_frame(void)
+set_piece(struct bulk *b, size_t n)
 {
-	buf_free(&bulk.frame);
-	bulk.sent = 0;
-	if (reads_next(&bulk.frame))
-		frame_show_all(bulk.frame.p, bulk.frame.n);
+	const int size = 2 * (int)n;
+
+	b->piece = n;
+	if (setsockopt(b->fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size)) < 0)
+		note("the socket for output: %s", strerror(errno));
+}
+
+/* If the last frame had to wait, it shows how fast the relay takes them. */
+static void
+adapt(struct bulk *b)
+{
+	uint64_t now = now_ns(), took = now - b->begun;
+
+	if (b->piece && b->waited && took < FAST_MS * NS_PER_MS && b->piece < BULK_PIECE)
+		set_piece(b, MIN(b->piece * 2, (size_t)BULK_PIECE));
+	if (b->piece && b->waited && took > SLOW_MS * NS_PER_MS && b->piece > LEAST)
+		set_piece(b, MAX(b->piece / 2, (size_t)LEAST));
+	b->begun = now;
+	b->waited = false;
+}
+
+static void
+next_frame(struct bulk *b)
+{
+	adapt(b);
+	buf_clear(&b->frame);
+	b->sent = 0;
+	if (b->next(&b->frame))
+		frame_show_all(b->frame.p, b->frame.n);
 }
 
 /* Sends until it would block. */
 static void
-send_some(void)
+send_some(struct bulk *b)
 {
 	ssize_t n = 0;
 
-	bulk.sending = true;
+	b->sending = true;
 	while (n >= 0) {
-		if (bulk.sent == bulk.frame.n)
-			next_frame();
-		if (!bulk.frame.n)
+		if (b->sent == b->frame.n)
+			next_frame(b);
+		if (!b->frame.n)
 			break;
-		n = send(bulk.fd, bulk.frame.p + bulk.sent, bulk.frame.n - bulk.sent,
-		    MSG_DONTWAIT | MSG_NOSIGNAL);
-		bulk.sent += n > 0 ? (size_t)n : 0;
+		n = send(
+		    b->fd, b->frame.p + b->sent, b->frame.n - b->sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+		b->sent += n > 0 ? (size_t)n : 0;
 	}
-	bulk.sending = false;
-	loop_fd_events(bulk.watch, bulk.frame.n ? EPOLLOUT : 0);
+	b->sending = false;
+	if (b->waits != (b->frame.n > 0))
+		loop_fd_events(b->watch, b->frame.n ? EPOLLOUT : 0);
+	b->waits = b->frame.n;
+	b->waited |= b->waits;
 }
 
 static void
 on_event(void *arg, uint32_t events)
 {
+	struct bulk *b = arg;
+
 	if (events & EPOLLOUT && !(events & (EPOLLHUP | EPOLLERR))) {
-		send_some();
+		send_some(b);
 		return;
 	}
 	/* the relay is gone: so is the connection to the daemon, which ends the agent */
-	loop_fd_del(bulk.watch);
-	bulk.fd = -1;
+	loop_fd_del(b->watch);
+	b->watch = NULL;
 }
 
 void
-bulk_open(int fd)
+bulk_open(enum bulk_kind kind, int fd)
 {
-	bulk.fd = fd;
-	bulk.watch = loop_fd(agent.loop, fd, 0, on_event, NULL);
+	struct bulk *b = &bulks[kind];
+
+	b->fd = fd;
+	if (kind == BULK_OUTPUT) /* it waits on the disk */
+		set_piece(b, LEAST);
+	b->watch = loop_fd(agent.loop, fd, 0, on_event, b);
+}
+
+size_t
+bulk_piece(enum bulk_kind kind)
+{
+	return bulks[kind].piece;
 }
 
 void
-bulk_ready(void)
+bulk_ready(enum bulk_kind kind)
 {
-	if (bulk.fd >= 0 && !bulk.sending && !bulk.frame.n)
-		send_some();
+	struct bulk *b = &bulks[kind];
+
+	if (b->watch && !b->sending && !b->frame.n)
+		send_some(b);
 }

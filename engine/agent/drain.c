@@ -83,11 +83,13 @@ wake(struct engine *e)
 		syscall(SYS_futex, &p->epoch, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
+/* Something may be new in the spool, or did not fit into it. */
 static void
-tell_dropped(struct engine *e)
+tell(struct engine *e, bool hurry)
 {
 	uint64_t more = e->output.spool.dropped - e->output.told_dropped;
 
+	away_news(e->output.away, hurry);
 	if (!more)
 		return;
 	e->output.told_dropped = e->output.spool.dropped;
@@ -137,15 +139,16 @@ take_outlets(struct engine *e)
 	}
 }
 
-void
-drain_all(struct engine *e)
+struct spool_mark
+drain_mark(struct engine *e)
 {
 	if (!e->output.spooled)
-		return;
+		return (struct spool_mark){0};
 	take_ring(e);
 	take_outlets(e);
 	wake(e);
-	tell_dropped(e);
+	tell(e, true);
+	return spool_writer_cut(&e->output.spool);
 }
 
 static void
@@ -156,7 +159,7 @@ on_outlet(void *arg, uint32_t events)
 	take_ring(o->e);
 	take_outlet(o);
 	wake(o->e);
-	tell_dropped(o->e);
+	tell(o->e, false);
 }
 
 /* While bytes keep arriving we poll by timer: a rank that prints a lot then never makes a system
@@ -176,7 +179,7 @@ ring_watch(void *arg)
 			atomic_store(&e->output.ring->watching, 1);
 	}
 	wake(e);
-	tell_dropped(e);
+	tell(e, false);
 	if (more)
 		e->output.look = loop_timer(agent.loop, RING_POLL_MS, ring_watch, e);
 }
@@ -227,8 +230,11 @@ open_ring(struct engine *e, struct err *err)
 int
 drain_open(struct engine *e, struct err *err)
 {
-	int r = spool_writer_open(&e->output.spool, e->dir, e->name, err);
+	int r;
 
+	if (agent.away && !(e->output.away = away_open(e, err)))
+		return -err->no;
+	r = spool_writer_open(&e->output.spool, e->dir, e->name, err);
 	if (r < 0)
 		return r;
 	e->output.spooled = true;
@@ -262,6 +268,8 @@ drain_close(struct engine *e)
 		munmap(e->output.ring, sizeof(*e->output.ring));
 	if (e->output.spooled)
 		spool_writer_close(&e->output.spool);
+	away_drop(e->output.away);
+	e->output.away = NULL;
 	e->output.ring = NULL;
 	e->output.spooled = false;
 }

@@ -73,7 +73,7 @@ on_read(void *arg, struct buf *frame, const struct err *e)
 	if (frame && frame->n > AT_ONCE) {
 		x->frame = *frame;
 		*frame = (struct buf){0};
-		bulk_ready();
+		bulk_ready(BULK_OBJECTS);
 		return;
 	}
 	if (e)
@@ -156,6 +156,7 @@ reads_next(struct buf *frame)
 		return false;
 	TAILQ_REMOVE(&queues, q, link);
 	TAILQ_INSERT_TAIL(&queues, q, link);
+	buf_free(frame);
 	*frame = x->frame;
 	x->frame = (struct buf){0};
 	drop(x);

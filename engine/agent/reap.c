@@ -68,17 +68,17 @@ static void
 finish(void *arg)
 {
 	struct engine *e = arg;
-	struct spool_mark at = {0};
+	struct spool_mark at;
 	char bytes[LAST_WORDS];
 
 	e->output.linger = NULL;
 	objects_ended(e);
-	drain_all(e);
-	if (e->output.spooled)
-		at = spool_writer_cut(&e->output.spool);
+	at = drain_mark(e);
 	conn_send(agent.up, Nexit, FLAG_ORDERED, e->slot, 0, -1, (uint32_t)e->pid,
 	    (uint32_t)e->status, last_words(e, bytes), at.size[SPOOL_STDOUT], at.size[SPOOL_STDERR],
 	    at.size[SPOOL_DISPLAY], at.records);
+	away_end(e->output.away, &at);
+	e->output.away = NULL; /* it ends by itself */
 	spawn_free(e);
 }
 
@@ -222,7 +222,7 @@ reap_all(int status)
 	sigset_t child;
 
 	TAILQ_FOREACH (e, &agent.engines, link) {
-		drain_all(e);
+		drain_mark(e);
 		if (e->pid && e->state == ENGINE_RUNS)
 			left_end(e);
 	}

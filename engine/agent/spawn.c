@@ -84,11 +84,9 @@ refuse(struct engine *e, const struct err *err)
 static void
 pass_marked(struct engine *e, struct msg *m)
 {
-	struct spool_mark at;
+	struct spool_mark at = drain_mark(e);
 	struct buf body = {0};
 
-	drain_all(e);
-	at = spool_writer_cut(&e->output.spool);
 	buf_add(&body, m->body, m->len - WIRE_MARK);
 	for (size_t i = 0; i <= SPOOL_STREAMS; i++)
 		wire_put_number(&body, '8', i < SPOOL_STREAMS ? at.size[i] : at.records);
@@ -415,8 +413,7 @@ spawn_pass(struct engine *e, struct msg *m)
 		return;
 	}
 	if (m->flags & FLAG_MARK && e->output.spooled) {
-		drain_all(e);
-		at = spool_writer_cut(&e->output.spool);
+		at = drain_mark(e);
 		conn_send(agent.up, Nmark, FLAG_ORDERED, e->slot, 0, -1, m->tag,
 		    at.size[SPOOL_STDOUT], at.size[SPOOL_STDERR], at.size[SPOOL_DISPLAY],
 		    at.records);

@@ -236,50 +236,47 @@ write_output(struct arrivals *as, struct arrival *a, int stream, uint64_t record
 	a->told_dropped = a->spool.dropped;
 }
 
-int
-arrival_skip(struct arrivals *as, struct slice body, struct err *e)
+static void
+skip_output(struct arrivals *as, struct arrival *a, const struct spool_mark *to)
 {
-	uint64_t slot, to[SPOOL_STREAMS + 1], bytes = 0;
-	struct arrival *a;
+	uint64_t bytes = 0;
 
-	if (!wire_get('4', &body.p, &body.n, &slot, NULL))
-		return fail(e, EBADMSG, "relay: output is skipped of no rank");
-	for (size_t i = 0; i <= SPOOL_STREAMS; i++)
-		if (!wire_get('8', &body.p, &body.n, &to[i], NULL))
-			return fail(e, EBADMSG, "relay: output is skipped to no place");
-	a = find(as, (unsigned)slot);
-	if (!a)
-		return 0;
 	a->skip_from = a->got;
 	for (size_t i = 0; i < SPOOL_STREAMS; i++) {
-		a->skipped.size[i] = to[i] - MIN(to[i], a->got.size[i]);
+		a->skipped.size[i] = to->size[i] - MIN(to->size[i], a->got.size[i]);
 		a->got.size[i] += a->skipped.size[i];
 		a->lost.size[i] += a->skipped.size[i];
 		bytes += a->skipped.size[i];
 	}
-	a->skipped.records = to[SPOOL_STREAMS] - MIN(to[SPOOL_STREAMS], a->got.records);
+	a->skipped.records = to->records - MIN(to->records, a->got.records);
 	a->got.records += a->skipped.records;
 	a->lost.records += a->skipped.records;
 	if (bytes)
 		conn_send(as->daemon, Ndropped, 0, a->slot, 0, -1, bytes, (unsigned)DROPPED_UNSENT);
-	release(as, a);
-	return 0;
 }
 
 int
-arrival_output(struct arrivals *as, struct slice body, struct err *e)
+arrival_output(struct arrivals *as, const struct msg *m, struct err *e)
 {
-	uint64_t slot, stream, record;
-	struct arrival *a;
+	struct arrival *a = find(as, m->slot);
+	struct spool_mark to;
+	struct slice data;
+	uint64_t record;
+	uint8_t stream;
 
-	if (!wire_get('4', &body.p, &body.n, &slot, NULL) ||
-	    !wire_get('1', &body.p, &body.n, &stream, NULL) ||
-	    !wire_get('8', &body.p, &body.n, &record, NULL) || stream >= SPOOL_STREAMS)
-		return fail(e, EBADMSG, "relay: output of no known stream");
-	a = find(as, (unsigned)slot);
-	if (!a)
-		return 0; /* the rank has exited; what its children still print is dropped */
-	write_output(as, a, (int)stream, record, body);
-	release(as, a);
+	if (wire_check(m, e) < 0)
+		return -e->no;
+	/* no arrival: the rank has exited; what its children still print is dropped */
+	if (a && wire_unpack(m, Noutput, NULL, &stream, &record, &data) == 0) {
+		if (stream >= SPOOL_STREAMS)
+			return fail(e, EBADMSG, "relay: output of no known stream");
+		write_output(as, a, (int)stream, record, data);
+	} else if (a) {
+		wire_unpack(m, Nskip, NULL, &to.size[SPOOL_STDOUT], &to.size[SPOOL_STDERR],
+		    &to.size[SPOOL_DISPLAY], &to.records);
+		skip_output(as, a, &to);
+	}
+	if (a)
+		release(as, a);
 	return 0;
 }

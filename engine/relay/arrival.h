@@ -18,10 +18,8 @@ void arrivals_free(struct arrivals *as); /* NULL-safe */
 int arrival_open(
     struct arrivals *as, unsigned slot, const char *dir, const char *name, struct err *e);
 void arrival_close(struct arrivals *as, unsigned slot);
-/* Handles the body of a PACKET_OUTPUT. */
-int arrival_output(struct arrivals *as, struct slice body, struct err *e);
-/* Handles the body of a PACKET_SKIP. */
-int arrival_skip(struct arrivals *as, struct slice body, struct err *e);
+/* Handles an Noutput or Nskip. */
+int arrival_output(struct arrivals *as, const struct msg *m, struct err *e);
 /* Forwards a frame from the other side, now or later. */
 void arrival_frame(struct arrivals *as, const struct msg *m);
 

@@ -1,4 +1,4 @@
-/* Passes pieces of the agent's replies on, and brings them together. */
+/* Passes pieces of the agent's frames on, and brings them together. */
 #include "relay/bulk.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -8,6 +8,7 @@
 
 struct bulk {
 	struct link *link;
+	int type; /* of the packets */
 	int fd;
 	struct watch *watch; /* for bytes, while there are none; NULL: none will come */
 	bool dry;
@@ -31,11 +32,12 @@ on_bytes(void *arg, uint32_t events)
 }
 
 struct bulk *
-bulk_new(struct loop *loop, struct link *l, int fd)
+bulk_new(struct loop *loop, struct link *l, int type, int fd)
 {
 	struct bulk *bulk = xcalloc(1, sizeof(*bulk));
 
 	bulk->link = l;
+	bulk->type = type;
 	bulk->fd = fd;
 	bulk->dry = true;
 	fd_nonblock(fd, true);
@@ -72,7 +74,7 @@ bulk_more(struct bulk *bulk)
 	n = read_piece(bulk);
 	if (n > 0) {
 		bulk->left -= (size_t)n;
-		link_send(bulk->link, PACKET_BULK, true, (struct slice){0},
+		link_send(bulk->link, bulk->type, true, (struct slice){0},
 		    (struct slice){bulk->piece, (size_t)n});
 		return true;
 	}
@@ -85,17 +87,24 @@ bulk_more(struct bulk *bulk)
 int
 bulk_take(struct buf *rest, struct slice bytes, void (*whole)(const struct msg *m), struct err *e)
 {
-	size_t at = 0;
+	const bool begun = rest->n > 0;
 	struct msg m;
 	long n;
 
-	buf_add(rest, bytes.p, bytes.n);
-	while ((n = wire_frame(rest->p + at, rest->n - at, &m, e)) > 0) {
+	if (begun) {
+		buf_add(rest, bytes.p, bytes.n);
+		bytes = (struct slice){rest->p, rest->n};
+	}
+	while ((n = wire_frame(bytes.p, bytes.n, &m, e)) > 0) {
 		if (m.flags & FLAG_FD)
 			return fail(e, EBADMSG, "relay: a frame in pieces wants a descriptor");
 		whole(&m);
-		at += (size_t)n;
+		bytes.p += n;
+		bytes.n -= (size_t)n;
 	}
-	buf_drop(rest, at);
+	if (begun)
+		buf_drop(rest, rest->n - bytes.n);
+	else
+		buf_add(rest, bytes.p, bytes.n);
 	return (int)MIN(n, 0);
 }

@@ -1,7 +1,7 @@
 /*
- * Replies with bytes of objects: the agent sends them on a socket of their own, which the far relay
- * reads as the link has room. It passes pieces of these frames on without looking at what is in
- * them, and the near relay brings the pieces together.
+ * What the agent sends on a socket of its own (replies with bytes of objects; rank output), which
+ * the far relay reads as the link has room. It passes pieces of these frames on without looking at
+ * what is in them, and the near relay brings the pieces together.
  */
 #ifndef BULK_H
 #define BULK_H
@@ -9,8 +9,8 @@
 
 struct bulk;
 
-/* The far side; fd is the socket, and this module's from now on. */
-struct bulk *bulk_new(struct loop *loop, struct link *l, int fd);
+/* The far side; fd is the socket, and this module's from now on. type: of the packets. */
+struct bulk *bulk_new(struct loop *loop, struct link *l, int type, int fd);
 /* Sends one piece. Returns false if there is none here. */
 bool bulk_more(struct bulk *bulk);
 

@@ -10,7 +10,6 @@
 #include "proc.h"
 #include "signal_name.h"
 #include "relay/far_log.h"
-#include "relay/follow.h"
 #include "relay/inbox.h"
 #include "relay/bulk.h"
 #include "relay/outbox.h"
@@ -31,9 +30,9 @@
 enum {
 	AGENT_END_MS = 4000, /* for the agent to kill what it runs, and exit */
 	AGENT_LOOK_MS = 10,
-	LAST_WORD_MS = 5000, /* for reporting the agent's exit to the other side */
-	UNKNOWN_MS = 20000,  /* for the other side to reconnect, if it may not know of us */
-	BULK_KINDS = 3	     /* of bulk: more_of() */
+	LAST_WORD_MS = 5000,   /* for reporting the agent's exit to the other side */
+	UNKNOWN_MS = 20000,    /* for the other side to reconnect, if it may not know of us */
+	BULK_KINDS = 1 + BULKS /* of bulk: more_of() */
 };
 
 static struct {
@@ -51,8 +50,7 @@ static struct {
 	uint64_t lineage; /* of all that the agent has started */
 	struct outbox *out;
 	struct inbox *in;
-	struct follows *follows;
-	struct bulk *bulk;
+	struct bulk *bulks[BULKS];
 	unsigned turn;
 } far;
 
@@ -104,24 +102,6 @@ greet(const struct msg *m)
 		    slice_text(far.session.dir));
 }
 
-/* If m starts a rank, follows what it will print. Returns false if that cannot be. */
-static bool
-follow(const struct msg *m)
-{
-	struct err e;
-	char *dir, *name;
-	int r;
-
-	if (!packet_spools(m, far.session.dir, &dir, &name))
-		return true;
-	r = follow_open(far.follows, m, dir, name, &e);
-	free(dir);
-	free(name);
-	if (r < 0)
-		refuse(m, &e);
-	return r == 0;
-}
-
 /* A reply is no longer wanted: the rest of it is not sent, nor is the rest of its request
  * awaited. */
 static void
@@ -149,10 +129,7 @@ to_agent(void *arg, struct msg *m, const struct err *e)
 		refuse(m, e);
 		return;
 	}
-	if (!follow(m))
-		return;
 	far.outlives_term |= packet_spares_term(m);
-	follow_quit(far.follows, m);
 	if (m->type == Ncancel)
 		cancel(m);
 	if (m->type == Thello)
@@ -195,14 +172,7 @@ on_packet(void *arg, int type, struct slice body)
 static bool
 more_of(unsigned kind)
 {
-	switch (kind) {
-	case 0:
-		return outbox_more(far.out);
-	case 1:
-		return follows_more(far.follows);
-	default:
-		return bulk_more(far.bulk);
-	}
+	return kind < BULKS ? bulk_more(far.bulks[kind]) : outbox_more(far.out);
 }
 
 static bool
@@ -305,7 +275,6 @@ on_agent(void *arg, struct msg *m)
 		return;
 	}
 	packet_send_frame(far.link, m);
-	follow_told(far.follows, m);
 	if (m->type == Nexit)
 		outbox_ended(far.out, m->slot);
 }
@@ -330,11 +299,13 @@ start_agent(struct err *e)
 	char self[] = "/proc/self/exe", program[] = "ddip-engine", option[] = "--away";
 	char *argv[] = {program, option, NULL};
 	sigset_t none;
-	int pair[2], bulk[2];
+	int pair[2], bulk[BULKS][2];
 
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0 ||
-	    socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, bulk) < 0)
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
 		return fail_errno(e, "socketpair");
+	for (int i = 0; i < BULKS; i++)
+		if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, bulk[i]) < 0)
+			return fail_errno(e, "socketpair");
 	sigemptyset(&none);
 	far.agent_pid = fork();
 	if (far.agent_pid < 0)
@@ -346,15 +317,19 @@ start_agent(struct err *e)
 		sigprocmask(SIG_SETMASK, &none, NULL);
 		dup2(pair[1], 0);
 		dup2(pair[1], 1);
-		if (dup2(bulk[1], AWAY_BULK) == bulk[1])
-			fd_cloexec(bulk[1], false);
+		for (int i = 0; i < BULKS; i++) /* away from where they shall be */
+			bulk[i][1] = fcntl(bulk[i][1], F_DUPFD_CLOEXEC, AWAY_BULK + BULKS);
+		for (int i = 0; i < BULKS; i++)
+			dup2(bulk[i][1], AWAY_BULK + i);
 		execv(self, argv);
 		die("%s: %s", self, strerror(errno));
 	}
 	far.lineage = lineage_begin(far.agent_pid);
 	close(pair[1]);
-	close(bulk[1]);
-	far.bulk = bulk_new(far.loop, far.link, bulk[0]);
+	for (int i = 0; i < BULKS; i++) {
+		close(bulk[i][1]);
+		far.bulks[i] = bulk_new(far.loop, far.link, PACKET_BULK + i, bulk[i][0]);
+	}
 	far.agent = conn_new(far.loop, pair[0], pair[0], on_agent, on_agent_close, NULL);
 	conn_take_whole(far.agent);
 	return 0;
@@ -391,8 +366,7 @@ serve(int rfd, int wfd, int waiter)
 	loop_signal(far.loop, SIGINT, on_ignored, NULL);
 	loop_signal(far.loop, SIGHUP, on_ignored, NULL);
 	far.link = link_new(far.loop, &ops, NULL);
-	far.follows = follows_new(far.loop, far.link, &e);
-	if (e.no || far_log_take(far.loop, far.link, &e) < 0 || start_agent(&e) < 0) {
+	if (far_log_take(far.loop, far.link, &e) < 0 || start_agent(&e) < 0) {
 		dprintf(wfd, "%s%s %s\n", BANNER, BANNER_ERROR, e.text);
 		end(1);
 	}

@@ -33,7 +33,7 @@ static struct {
 	struct link *link;
 	struct outbox *out;
 	struct inbox *in;
-	struct buf bulk; /* the beginning of a frame */
+	struct buf bulks[PACKET_OUTPUT - PACKET_BULK + 1]; /* the beginning of a frame */
 	struct arrivals *arrivals;
 	struct asked *asked;
 	uint64_t hello;	    /* tag of the first Thello, until it is answered */
@@ -187,13 +187,19 @@ pass_error(const struct msg *m)
 static void
 from_one(const struct msg *m)
 {
+	struct err e;
+
 	if (m->tag && m->tag == near.hello && m->slot == SLOT_AGENT)
 		near.hello = 0;
 	asked_answered(near.asked, m);
-	if (m->type == Rerror && m->slot == SLOT_AGENT)
+	if (m->type == Noutput || m->type == Nskip) {
+		if (arrival_output(near.arrivals, m, &e) < 0)
+			give_up(&e);
+	} else if (m->type == Rerror && m->slot == SLOT_AGENT) {
 		pass_error(m);
-	else
+	} else {
 		arrival_frame(near.arrivals, m);
+	}
 }
 
 /* Messages of many ranks in one Nmany go on as one again, if all their output has arrived. */
@@ -285,17 +291,9 @@ on_packet(void *arg, int type, struct slice body)
 		if (packet_frame(body, &m, &e) == 0)
 			from_far(&m);
 		break;
-	case PACKET_OUTPUT:
-		/* the next process of that rank may already be writing to the spools */
-		if (!near.ending)
-			arrival_output(near.arrivals, body, &e);
-		break;
-	case PACKET_SKIP:
-		if (!near.ending)
-			arrival_skip(near.arrivals, body, &e);
-		break;
 	case PACKET_BULK:
-		bulk_take(&near.bulk, body, from_far, &e);
+	case PACKET_OUTPUT:
+		bulk_take(&near.bulks[type - PACKET_BULK], body, from_far, &e);
 		break;
 	case PACKET_LOG:
 		show_log(body);

@@ -4,8 +4,8 @@
  *
  * A wire frame with a descriptor is sent as a blob: the contents of the descriptor, in pieces, and
  * the frame, which the other side forwards with a memfd once all bytes have arrived. Replies with
- * bytes of objects come from the agent on a socket of their own, and are sent in pieces. Rank
- * output is sent in pieces as well, and the receiver matches the marks of frames to it.
+ * bytes of objects, and what ranks print, come from the agent on sockets of their own, and are sent
+ * in pieces. The receiver matches the marks of frames to the output.
  */
 #ifndef PACKET_H
 #define PACKET_H
@@ -18,9 +18,8 @@ enum {
 	PACKET_BYTES,			/* id[4] and the next bytes of it */
 	PACKET_WITH,			/* id[4] and a frame that needs all of them */
 	PACKET_FREE,   /* id[4]: no frame needs it any more; if incomplete, waiters are dropped */
-	PACKET_BULK,   /* the next bytes of frames, one after the other */
-	PACKET_OUTPUT, /* slot[4] stream[1] record[8] and bytes that a rank printed */
-	PACKET_SKIP,   /* slot[4] out[8] err[8] disp[8] records[8]: output up to here is skipped */
+	PACKET_BULK,   /* the next bytes of frames, one after the other: replies */
+	PACKET_OUTPUT, /* likewise, of output: Noutput, Nskip */
 	PACKET_LOG,    /* lines for the daemon's log */
 	PACKET_END,    /* the daemon is gone: send PACKET_GONE and exit */
 	PACKET_GONE,   /* status[4]: the agent has exited, by wait(2) */

@@ -9,9 +9,9 @@
  * connects to the relay that is still running on the far side. If the command has little bandwidth,
  * all packets go over a separate connection between the relays, which they negotiate over the
  * command's (offer.c, reach.c). packet.h lists the packets. Descriptors are sent as bytes
- * (outbox, inbox). Bytes of objects come from the agent, which knows that it is away, on a socket
- * of their own (bulk); rank output is kept on the disk there until it has arrived here (follow,
- * arrival).
+ * (outbox, inbox). The agent, which knows that it is away, sends bytes of objects, and what ranks
+ * print, on sockets of their own (bulk): the output is kept on the disk there until there is room,
+ * and then written to the disk here (arrival).
  */
 #ifndef RELAY_H
 #define RELAY_H

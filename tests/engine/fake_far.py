@@ -19,7 +19,7 @@ import sys
 from wire import AGENT, VERSION, pack
 
 RESUME, PING, PONG = 1, 3, 4  # engine/relay/link.c
-FRAME, OFFER, REFUSAL = 16, 27, 28  # engine/relay/packet.h
+FRAME, OFFER, REFUSAL = 16, 26, 27  # engine/relay/packet.h
 TOKEN = 16  # engine/relay/offer.h
 
 

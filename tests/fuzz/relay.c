@@ -105,7 +105,8 @@ clean(void)
 	conn_free(near.daemon);
 	conn_free(daemon_side);
 	loop_once(near.loop, 0); /* frees what callbacks have freed */
-	buf_free(&near.bulk);
+	for (size_t i = 0; i < ARRAY_LEN(near.bulks); i++)
+		buf_free(&near.bulks[i]);
 	inbox_free(near.in);
 	outbox_free(near.out);
 	link_free(near.link);
@@ -171,8 +172,8 @@ static struct {
 	uint64_t left;
 } blobs[4];
 
-/* What is still to come of frames in pieces. */
-static struct buf bulk;
+/* What is still to come of frames in pieces: objects, output. */
+static struct buf bulks[ARRAY_LEN(near.bulks)];
 
 /* Bytes of a blob; a byte too many now and then. */
 static void
@@ -207,36 +208,44 @@ of_blob(struct buf *b, uint8_t kind)
 	return type;
 }
 
-/* Bytes of frames, which end anywhere. */
-static int
-of_bulk(struct buf *b)
+static uint64_t
+place(void)
 {
-	size_t n;
-
-	while (bulk.n < 64 && (take() & 1))
-		add_frame(&bulk);
-	n = take();
-	n = MIN(n, bulk.n);
-	buf_add(b, bulk.p, n);
-	buf_drop(&bulk, n);
-	return PACKET_BULK;
+	return take() < 16 ? UINT64_MAX - take() : take();
 }
 
-static int
-of_output(struct buf *b, uint8_t kind)
+/* A frame that says what a rank has printed, or that it is skipped. */
+static void
+add_output(struct buf *to)
 {
-	int type = kind & 1 ? PACKET_OUTPUT : PACKET_SKIP;
+	unsigned slot = take() % SLOTS;
+	char bytes[63];
 
-	wire_put_number(b, '2', take() % SLOTS);
-	if (type == PACKET_OUTPUT) {
-		wire_put_number(b, '1', take() % 3);
-		wire_put_number(b, '8', take() % 4);
-		for (int i = take() & 63; i > 0; i--)
-			buf_addc(b, (char)take());
-	} else {
-		for (int i = 0; i < 4; i++)
-			wire_put_number(b, '8', take() < 16 ? UINT64_MAX - take() : take());
+	memset(bytes, 'x', sizeof(bytes));
+	if (take() & 1)
+		wire_pack(to, Noutput, 0, slot, 0, (unsigned)(take() % 4), (uint64_t)(take() % 4),
+		    ((struct slice){bytes, take() % sizeof(bytes)}));
+	else
+		wire_pack(to, Nskip, 0, slot, 0, place(), place(), place(), place());
+}
+
+/* Bytes of frames, which end anywhere. */
+static int
+of_bulk(struct buf *b, int type)
+{
+	struct buf *bulk = &bulks[type - PACKET_BULK];
+	size_t n;
+
+	while (bulk->n < 64 && (take() & 1)) {
+		if (type == PACKET_OUTPUT)
+			add_output(bulk);
+		else
+			add_frame(bulk);
 	}
+	n = take();
+	n = MIN(n, bulk->n);
+	buf_add(b, bulk->p, n);
+	buf_drop(bulk, n);
 	return type;
 }
 
@@ -252,9 +261,9 @@ say(void)
 	else if (kind < 150)
 		type = of_blob(&b, kind);
 	else if (kind < 200)
-		type = of_bulk(&b);
+		type = of_bulk(&b, PACKET_BULK);
 	else if (kind < 254)
-		type = of_output(&b, kind);
+		type = of_bulk(&b, PACKET_OUTPUT);
 	else
 		type = LINK_PACKET_MIN + take() % (PACKET_REFUSAL - LINK_PACKET_MIN + 3);
 	if (take() < 4)
@@ -269,7 +278,8 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	make_dir();
 	begin();
 	memset(blobs, 0, sizeof(blobs));
-	buf_clear(&bulk);
+	for (size_t i = 0; i < ARRAY_LEN(bulks); i++)
+		buf_clear(&bulks[i]);
 	input = (struct slice){(const char *)data, size};
 	if (setjmp(ended) == 0)
 		for (int i = 0; i < STEPS; i++) {
