@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import json
 import math
 import os
 import re
@@ -41,6 +42,7 @@ _UNKNOWN_BYTES = _UNKNOWN.encode()
 _MOVES = re.compile("\x1b(?!\\[[0-9;]*m)")  # an escape sequence, but no colour
 FLAGS = {"a": "all", "q": "quiet", "d": "detach"}
 VALUED = {"r": "ranks"}
+_IN_FRAME = "# ddip frame: "  # and a number: how a cell begins that runs in a frame of a failure
 
 _LIST = re.compile(r"[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*")
 _ASKS = ("input_request", "input_watched")
@@ -396,10 +398,35 @@ def _new_lines(error, traceback):
 
 def exec_code(tool, words):
     """ddip exec: runs one piece of Python, and prints its value as well."""
-    options = Options(tool, words, FLAGS, VALUED)
+    options = Options(tool, words, FLAGS | {"F": "frame"}, VALUED | {"": "frame"})
     if len(options.rest) != 1:
         raise tool.misuse()
-    return run_cell(tool, options.rest[0] + "\n", Choice(tool, options), results=True)
+    source = options.rest[0] + "\n"
+    if options.has("frame"):
+        source = _in_frame(tool, options.given["frame"]) + source
+        if not options.has("ranks"):
+            options.given["ranks"] = [_failed_rank(tool)]
+    return run_cell(tool, source, Choice(tool, options), results=True)
+
+
+def _in_frame(tool, given):
+    """The line that has a cell run in a frame of the last failure. given: True, or numbers."""
+    number = "0" if given is True else given[-1]
+    if not re.fullmatch("[0-9]{1,4}", number):
+        raise tool.misuse(f"--frame: want a number of a frame, 0 the innermost, not '{number}'")
+    return f"{_IN_FRAME}{number}\n"
+
+
+def _failed_rank(tool):
+    """The rank that failed first in the last cell that failed, but for those of --frame."""
+    numbers = sorted(map(int, filter(str.isdecimal, files.listdir(tool.path("cells")))))
+    for number in reversed(numbers):
+        with contextlib.suppress(FileNotFoundError):  # it is no longer kept
+            rank = json.loads(tool.read(f"cells/{number}/report.json")).get("rank")
+            in_frame = rank is None or tool.read(f"cells/{number}/source").startswith(_IN_FRAME)
+            if not in_frame:
+                return str(rank)
+    raise Failure(NOTHING, "--frame: no cell has failed on a rank")
 
 
 def steer(tool, words):

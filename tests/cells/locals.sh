@@ -60,6 +60,32 @@ f(rank)'
 n=$(readlink "$G/cells/last")
 is 'what failed had' "$(cat "$G/cells/$n/rank1/locals/b" "$G/cells/$n/rank0/locals/a" | xargs)" '[1] 0'
 like 'its names' "$(ls "$G/cells/$n/rank1/locals" | xargs)" '^a b f '
+# cells run there, which keep it, whatever becomes of them
+in_frame() {
+	DDIP_MOUNT=$M "$BUILD/ddip" exec "$@" 2>"$T/err"
+}
+is 'in the frame that failed' "$(in_frame -ar 0,1 -F 'b *= 2; c = a + 1; b, c' | sort)" '0: ([0, 0], 1)
+1: ([1, 1], 2)'
+is 'of another rank, and a new name' "$(in_frame -r 1 -F 'b, c')" '([1, 1], 2)'
+is 'a frame further out' "$(in_frame -r 1 --frame=1 '"a" in locals(), f.__name__')" "(False, 'f')"
+fails in_frame -r 1 -F 'b + None'
+like 'what fails there' "$(cat "$T/err")" 'line 1, in <module>.*TypeError'
+fails in_frame -r 1 -F 'b +'
+like 'what is no Python' "$(cat "$T/err")" 'SyntaxError'
+fails in_frame -r 1 --frame=2 'b'
+like 'no such frame' "$(cat "$T/err")" 'the failure of rank 1 has no frame 2: want 0 to 1'
+fails in_frame --frame=x 'b'
+like 'no number' "$(cat "$T/err")" "want a number of a frame, 0 the innermost, not 'x'"
+is 'it is still kept' "$(cat "$G/cells/$n/rank1/locals/b")" '[1, 1]'
+printf '# ddip frame: 0\nprint(b)\n' >"$G/rank1/cell"
+is 'by its file' "$(cat "$G/cells/last/rank1/stdout")" '[1, 1]'
+fails cell 'def g(a):
+    return [8][a]
+g(rank)'
+n=$(readlink "$G/cells/last")
+is 'on the rank that failed first' "$(in_frame -F 'a, rank')" '(1, 1)'
+fails in_frame -r 0 -F '1 / 0'
+is 'what fails there is not looked at' "$(in_frame -F 'rank')" 1
 cell 'pass'
 is 'it is kept until the next cell' "$(ls "$G/cells/$n/rank1/locals") $(errno read "$G/cells/$n/rank1/locals/b")" ' ENOENT'
 like 'which is said' "$(tail -n 1 "$G/error")" "rank 1 does not keep what cell $n has left"

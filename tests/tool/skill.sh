@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 def main(steps):
+    model = torch.nn.Linear(1, 1)
     total = torch.zeros(())
     extra = {"sizes": [8, 16]}
     for step in range(steps):

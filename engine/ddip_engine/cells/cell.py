@@ -21,6 +21,7 @@ _BOM = "\ufeff"  # some editors write it at the beginning of a file
 _COMMENT = (b"#", _BOM.encode() + b"#")  # how a directive begins
 _PROGRAM = re.compile(r"# ddip run:(.*)")
 _SAVED = re.compile(rb"# ddip (save|load): ([0-9a-f]+) (/.*)")
+_FRAME = re.compile(r"# ddip frame: ([0-9]{1,4})")
 _DIRECTIVE = re.compile(r"#\s*ddip:[ \t]*(.*)")
 _TOLD_BYTES = 1 << 20  # limit of a value, an error or a traceback; the excess is cut
 _NOTE_BYTES = 64  # of these, reserved for the note that says so
@@ -96,6 +97,7 @@ class Cell(Interruptible):
         self.argv = None  # of a `# ddip:` cell; None for a plain cell
         self.program = None  # a Program; None for a cell
         self.saved = None  # (verb, token, directory) of a cell that saves or loads the names
+        self.frame = None  # the number of the frame of the last failure in which it runs
         self.file = "<cell %d>" % number  # as tracebacks name it
         self.inner = {}  # the text of a cell that ran within it -> its file name
         if not source.startswith(_COMMENT):
@@ -111,6 +113,9 @@ class Cell(Interruptible):
         if found := _PROGRAM.fullmatch(first):
             self.program = Program(found.group(1))
             self.file = self.program.file()
+            self.source = _decode(rest)
+        elif found := _FRAME.fullmatch(first):
+            self.frame = int(found.group(1))
             self.source = _decode(rest)
         elif found := _DIRECTIVE.fullmatch(first):
             self._become_program(found.group(1))

@@ -16,7 +16,17 @@ import time
 import _ddip
 from ddip_engine import interrupts, patches, raised, state
 from ddip_engine.cells import cell as cells
-from ddip_engine.cells import digest, imports, plain, program, prompts, saved, shell, streams
+from ddip_engine.cells import (
+    digest,
+    imports,
+    plain,
+    program,
+    prompts,
+    saved,
+    shell,
+    spliced,
+    streams,
+)
 from ddip_engine.data import gpu_report, out_of_memory, table
 
 OK, RAISED, INTERRUPTED, SYNTAX, EXIT, CUT_OFF = range(6)  # enum outcome of wire.h
@@ -30,7 +40,7 @@ _ENDED_WAIT = re.compile(
 # last names what the front ends of widgets send, which is no cell of the user's.
 _LOOKS_BACK = re.compile(
     r"%(debug|tb|xmode|pdb)\b|\bpm\(|post_mortem|print_last|\blast_(exc|value|traceback|type)\b"
-    r"|'ddip_engine\.cells\.comms'"
+    r"|\A# ddip frame: |'ddip_engine\.cells\.comms'"
 )
 _TIMEOUT = 1  # of enum interrupt_why in wire.h
 _LAST = ("last_exc", "last_type", "last_value", "last_traceback")
@@ -208,7 +218,8 @@ def _outcome(cell, ended, started, earlier):
             cell.number, lambda: told(cell, ended, earlier)
         )
     if outcome != OK:
-        _keep_last(cell.number, ended.error)
+        if cell.frame is None:
+            _keep_last(cell.number, ended.error)
         out_of_memory.handle(cell.number, ended.error)
     raised.forget()
     ended.error = None  # frames of the traceback refer to it
@@ -228,6 +239,8 @@ def _run(cell):
         runner, around = program.run_cell, program.surroundings
     elif cell.saved:
         runner = saved.run_cell
+    elif cell.frame is not None:
+        runner = spliced.run_cell
     hooks = sys.excepthook, sys.displayhook
     _cell, state.running, state.cell_file = cell, True, cell.file
     try:

@@ -13,7 +13,9 @@ import types
 import _ddip
 from ddip_engine import state
 from ddip_engine.cells import cell as cells
+from ddip_engine.cells import streams
 from ddip_engine.data import frames
+from ddip_engine.state import EngineError
 
 _OPTIMIZED = 0x1  # a flag of code objects: its variables are in no dictionary
 _NAME = "<module>"  # as tracebacks name it
@@ -92,6 +94,28 @@ def users_frame():
     while frame is not None and not frames.is_users(frame):
         frame = frame.f_back
     return frame
+
+
+def run_cell(cell):
+    """Runs it in a frame of the failure that this rank keeps, and shows its value. Returns
+    cells.Ended."""
+    cell.in_code = False  # it has not begun
+    cells.remember_source(cell.file, cell.source)
+    try:
+        source = Source(cell.source, cell.file)
+        ended = function(source, frames.of_failure(cell.frame))(cell)
+    except EngineError as e:
+        return cells.Ended(e)
+    except SyntaxError as e:
+        e.__traceback__ = None  # all of its frames are this file's
+        ended = cells.Ended(e, syntax=True)
+    if ended.error is not None:
+        cells.trim(ended.error, cell)
+        streams.display("error", **cell.explain(cells.describe, ended.error))
+    elif ended.value:
+        data = {"text/plain": ended.value}
+        streams.display("execute_result", data=data, metadata={}, execution_count=cell.number)
+    return ended
 
 
 def function(source, frame):

@@ -23,6 +23,7 @@ _FIRST = "<ddip_engine importer>"  # below it is what has started the engine
 _OPTIMIZED = 0x1  # a flag of code objects: its variables are in no dictionary
 _SHARERS = {"locals", "vars"}  # a function that names one may have the copy
 _UNSHARED = 3  # references to a copy: the frame's, a variable's, an argument's
+_KEPT = "it is kept after a failed cell, until one that does not look at the traceback"
 _main = get_ident()  # imported by the main thread, before a program's gevent
 
 
@@ -66,6 +67,18 @@ def _keeps(cell):
     return cell == state.failed and hasattr(sys, "last_traceback")
 
 
+def of_failure(number):
+    """The user's frame with this number, 0 the innermost, of the failure that the rank keeps.
+    Raises EngineError(ENOENT)."""
+    found = _raised() if _keeps(state.failed) else []
+    if number < len(found):
+        return found[number][0]
+    if not found:
+        raise EngineError(ENOENT, f"rank {state.rank} keeps no failure: {_KEPT}")
+    text = f"the failure of rank {state.rank} has no frame {number}: want 0 to {len(found) - 1}"
+    raise EngineError(ENOENT, text)
+
+
 def _of(scope):
     """The frames of a scope, the innermost first: `frames`, those that run; `frame F`, the one with
     this number; `cell N`, those of the traceback that cell N has left. Raises EngineError."""
@@ -73,8 +86,7 @@ def _of(scope):
     if word == "cell" and not _keeps(int(number)):
         raise EngineError(
             ENOENT,
-            f"rank {state.rank} does not keep what cell {number} has left: it is kept after a"
-            " failure, until a cell that does not look at the traceback",
+            f"rank {state.rank} does not keep what cell {number} has left: {_KEPT}",
         )
     frames = _raised() if word == "cell" else running()
     if word != "frame":
