@@ -21,7 +21,7 @@ def train(model, opt=None):
     global i
     i, loss, x = 0, torch.nn.MSELoss(), torch.ones(3, 2)
     while go:
-        time.sleep(0.001); i += 1
+        time.sleep(0.01); i += 1
         out = model(x) if opt else checkpoint(model, x, use_reentrant=False)
         loss(out, x).backward()
         with torch.no_grad(): model(x)
@@ -60,7 +60,7 @@ agrees 'an optimizer' optimizer
 over
 echo 'clock collective' >"$G/ctl"
 submit 'i = 0; opt = torch.optim.SGD([torch.zeros(1, requires_grad=True)], 0.1)
-while go: time.sleep(0.001); i += 1; dist.barrier(); opt.step()'
+while go: time.sleep(0.01); i += 1; dist.barrier(); opt.step()'
 until_true steps 3
 agrees 'collectives' collective
 over
@@ -74,7 +74,7 @@ class Slow(torch.nn.Module):
         return m(x)
 slow, i = torch.nn.Sequential(Slow(), m), 0
 while True:
-    try: i += 1; time.sleep(0.001); slow(torch.ones(1, 1))
+    try: i += 1; time.sleep(0.01); slow(torch.ones(1, 1))
     except KeyboardInterrupt:
         if caught: raise
         caught = 1'
@@ -94,7 +94,7 @@ cell 'class Again(torch.nn.Module):
         return self.last(self(x, times - 1) if times else x)
 again = Again()' || bad 'a cell'
 submit 'i = 0
-while True: time.sleep(0.001); i += 1; again(torch.ones(1))'
+while True: time.sleep(0.01); i += 1; again(torch.ones(1))'
 until_true steps 3
 agrees 'a model that calls itself' forward
 over
@@ -106,7 +106,7 @@ submit 'class Stuck(torch.nn.Module):
         time.sleep(1000)
 try: torch.nn.Sequential(torch.nn.Linear(1, 1), Stuck())(torch.ones(1))
 except KeyboardInterrupt: i = 1
-while True: time.sleep(0.001); i += 1; again(torch.ones(1))'
+while True: time.sleep(0.01); i += 1; again(torch.ones(1))'
 for rank in 0 1; do until_true grep -q stuck "$G/cells/$n/rank$rank/stdout"; done
 echo interrupt >"$G/ctl"
 until_true steps 3
@@ -123,7 +123,7 @@ echo 'clock forward' >"$G/ctl"
 echo restart >"$G/ctl"
 submit 'import time, torch
 model, i = torch.nn.Linear(1, 1), 0
-while True: time.sleep(0.001); i += 1; model(torch.ones(1))'
+while True: time.sleep(0.01); i += 1; model(torch.ones(1))'
 until_true steps 3
 agrees 'after a restart' forward
 over

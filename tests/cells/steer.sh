@@ -121,7 +121,7 @@ like 'it was a cell' "$(cat "$G/steer")" '^[0-9]+ state=ok$'
 # a clock of collectives, at the top level
 submit 'i = 0; flag = torch.ones(1)
 while flag.item():
-    i += 1; time.sleep(0.001); dist.all_reduce(flag, dist.ReduceOp.MIN)'
+    i += 1; time.sleep(0.01); dist.all_reduce(flag, dist.ReduceOp.MIN)'
 until_true steps 3
 is 'the clock of collectives' "$(clock)" collective
 is 'collectives' "$(steer 'seen = i
@@ -133,7 +133,7 @@ is 'with the cell' "$(key <(wait_cell "$n") state)" ok
 
 # a forward is the clock where no optimizer is
 submit 'model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1)); go = True
-while go: model(torch.ones(1, 2)).sum().backward(); time.sleep(0.001)'
+while go: model(torch.ones(1, 2)).sum().backward(); time.sleep(0.01)'
 until_true steps 3
 is 'the clock of forwards' "$(clock)" forward
 is 'it is steered' "$(steer 'go = False')" 0

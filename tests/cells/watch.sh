@@ -27,7 +27,7 @@ def train(model, opt):
         loss = model(torch.ones(1, 2)).sum() * (float("nan") if step == bad and rank else 1)
         loss.backward()
         opt.step()
-        time.sleep(0.001)
+        time.sleep(0.01)
 go = True
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
 train(model, torch.optim.SGD(model.parameters(), 0.001))'
