@@ -409,9 +409,9 @@ def exec_code(tool, words):
     return run_cell(tool, source, Choice(tool, options), results=True)
 
 
-def _in_frame(tool, given):
-    """The line that has a cell run in a frame of the last failure. given: True, or numbers."""
-    number = "0" if given is True else given[-1]
+def _in_frame(tool, numbers):
+    """The line that has a cell run in a frame of the last failure. numbers: those given, if any."""
+    number = numbers[-1] if numbers else "0"
     if not re.fullmatch("[0-9]{1,4}", number):
         raise tool.misuse(f"--frame: want a number of a frame, 0 the innermost, not '{number}'")
     return f"{_IN_FRAME}{number}\n"

@@ -88,7 +88,7 @@ def report(tool, words):
 def stack(tool, words):
     """Prints the frames of user code in each rank, or in one; with --all, every thread's stack."""
     options = Options(tool, words, {"a": "all"}, {})
-    file = "stack.all" if options.given.get("all") else "stack"
+    file = "stack.all" if options.has("all") else "stack"
     if len(options.rest) > 1:
         raise tool.misuse()
     if options.rest:

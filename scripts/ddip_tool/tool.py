@@ -208,7 +208,8 @@ class Tool:
 
 
 class Options:
-    """The options among a verb's words: `given`, by their long names, and the `rest`.
+    """The options among a verb's words: the values `given`, by the options' long names, and the
+    `rest`. An option without a value has an empty list.
 
     mixed: they may also stand behind words of the rest. Letters may be joined, and the value of the
     last one with it: -aqr0. `--` ends the options. flags, valued: letters and long names of the
@@ -243,7 +244,7 @@ class Options:
         if name not in (*self._flags.values(), *self._valued.values()):
             name = self._spell(name)
         if name in self._flags.values() and not equals:
-            self.given[name] = True
+            self.given[name] = []
         elif name in self._valued.values():
             self._add(name, value if equals else self._next(word))
         else:
@@ -258,7 +259,7 @@ class Options:
                 return
             if letter not in self._flags:
                 raise self._unknown(word)
-            self.given[self._flags[letter]] = True
+            self.given[self._flags[letter]] = []
 
     def _add(self, name, value):
         self.given.setdefault(name, []).append(value)
@@ -277,5 +278,6 @@ class Options:
         return name in self.given
 
     def last(self, name):
-        """The option's value, the last if there are several; None if it was not given."""
-        return self.given[name][-1] if name in self.given else None
+        """The option's value, the last if there are several; None if none was given."""
+        values = self.given.get(name)
+        return values[-1] if values else None

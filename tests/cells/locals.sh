@@ -68,6 +68,7 @@ is 'in the frame that failed' "$(in_frame -ar 0,1 -F 'b *= 2; c = a + 1; b, c' |
 1: ([1, 1], 2)'
 is 'of another rank, and a new name' "$(in_frame -r 1 -F 'b, c')" '([1, 1], 2)'
 is 'a frame further out' "$(in_frame -r 1 --frame=1 '"a" in locals(), f.__name__')" "(False, 'f')"
+is 'the last of two counts' "$(in_frame -r 1 -F --frame=1 '"a" in locals()') $(in_frame -r 1 --frame=1 -F 'a')" 'False 1'
 fails in_frame -r 1 -F 'b + None'
 like 'what fails there' "$(cat "$T/err")" 'line 1, in <module>.*TypeError'
 fails in_frame -r 1 -F 'b +'
