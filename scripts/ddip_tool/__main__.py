@@ -30,6 +30,10 @@ if not os.path.isdir(os.path.join(_here, "ddip")):
 import tool  # noqa: E402
 from ddip.errors import DipError  # noqa: E402
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 # The module of each verb, and its function there if that has another name. A module is imported
 # when its verb runs: `ddip status` must not wait for what others need.
 _VERBS = {
@@ -74,7 +78,7 @@ _PLAIN = {
 _INSTALLED = {"mcp", "doctor"}  # use, or look at, packages that are installed
 
 
-def _run(call, words):
+def _run(call: tool.Tool, words: "Sequence[str]") -> int:
     """Runs the verb of a call. Returns the exit status."""
     if call.verb in _INSTALLED:
         import site  # ddip starts Python without it: it may take longer than the verb
@@ -83,10 +87,11 @@ def _run(call, words):
     module, _, function = _VERBS[call.verb].partition(".")
     if call.verb in _PLAIN:
         words = tool.Options(call, words, {}, {}, mixed=False).rest
-    return getattr(__import__(module), function or call.verb)(call, words)
+    status: int = getattr(__import__(module), function or call.verb)(call, words)
+    return status
 
 
-def main(named, group, trace, usage, *words):
+def main(named: str, group: str, trace: str, usage: str, *words: str) -> int:
     """Runs a verb. Returns the exit status."""
     call = tool.Tool(named, group, trace, usage)
     try:

@@ -1,5 +1,7 @@
 """ddip attach: prints what a rank prints, and passes lines to its input() and debugger."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import select
@@ -12,11 +14,19 @@ from output import print_end
 from stdin import FULL_S, write_some
 from tool import OK, number_of, put_out
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ddip.mounts.files import OpenFile
+    from tool import Tool
+    from typing_extensions import Self
+
 _PIECE = p9_file.AHEAD
 _LAST_LINES = 5  # of the rank's earlier output
 
 
-def attach(tool, words):
+def attach(tool: Tool, words: Sequence[str]) -> int:
     """ddip attach. Ctrl-C interrupts what the rank runs; Ctrl-D, or the rank's exit, ends it."""
     if len(words) != 1:
         raise tool.misuse()
@@ -26,7 +36,7 @@ def attach(tool, words):
         f" cat > {tool.path(rank)}/stdin"
     )
 
-    def interrupt(*_):
+    def interrupt(*_: object) -> None:
         with tool.telling("interrupt"):
             tool.tell(f"{rank}/ctl", "interrupt")
 
@@ -41,43 +51,43 @@ def attach(tool, words):
 class _Secrecy:
     """Turns the terminal's echo off while the rank waits for a password."""
 
-    def __init__(self, tool, rank):
+    def __init__(self, tool: Tool, rank: str) -> None:
         self._status = tool.path(f"{rank}/status")
         self._echo = Echo()
         self._wanted = False
         self.events = files.open_(tool.path("events"))  # a new one says when to look at the status
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         self._echo.guard()
         self._look()
         return self
 
-    def __exit__(self, *exc_info):
+    def __exit__(self, *exc_info: object) -> None:
         self._echo.__exit__(*exc_info)
         self.events.close()
 
-    def take_events(self):
+    def take_events(self) -> None:
         """Call it when there are new events."""
         with contextlib.suppress(OSError):  # the group is gone, as the output will tell
             self.events.read(_PIECE)
         self._look()
 
-    def _look(self):
+    def _look(self) -> None:
         with contextlib.suppress(OSError):
             self._wanted = "\ninput password\n" in files.read_text(self._status)
 
-    def answered(self):
+    def answered(self) -> None:
         """A line was passed on: the rank asks again if it wants another one."""
         self._wanted = False
 
-    def set(self):
+    def set(self) -> int | None:
         """Sets the echo. Returns the milliseconds after which to do so again; None: no need."""
         if is_foreground():
             self._echo.set(not self._wanted)
         return LOOK_MS if self._wanted else None
 
 
-def _talk(tool, follow, name, secrecy):
+def _talk(tool: Tool, follow: OpenFile, name: str, secrecy: _Secrecy) -> None:
     """Copies both ways until either side ends. name: the rank's input."""
     stdin = tool.path(name)
     left = b""  # of the last piece: the rank's input is full
@@ -106,7 +116,7 @@ def _talk(tool, follow, name, secrecy):
                 put_out(data)
 
 
-def _pass_on(tool, name, data):
+def _pass_on(tool: Tool, name: str, data: bytes) -> bytes:
     """Writes to the rank's input as much as it takes. Returns the rest. Raises DipError."""
     with tool.telling(name), files.open_(tool.path(name), os.O_WRONLY) as file:
         while data and (count := write_some(file, data)):

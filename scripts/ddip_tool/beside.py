@@ -1,6 +1,8 @@
 """What goes to other hosts with a program: its file, and the modules and packages beside it that
 import statements name, in it or in one another."""
 
+from __future__ import annotations
+
 import ast
 import os
 import pickle
@@ -8,13 +10,18 @@ import pickle
 from ddip.ranks import parse
 from tool import say
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from cells import Choice
+    from tool import Tool
+
 _VARIABLE = "_ddip_files"  # holds the files in the ranks until the program begins
 _FILES_MAX = 1000
 _BYTES_MAX = 8 << 20
 _HERE = "here"  # the launcher for which all hosts are this machine
 
 
-def send(tool, choice, file, module):
+def send(tool: Tool, choice: Choice, file: str | None, module: str | None) -> list[str]:
     """Sends the files to the ranks that will run the program, if they are on other hosts.
 
     file: of the program; None: the module, or standard input. Returns what the first line of the
@@ -26,7 +33,7 @@ def send(tool, choice, file, module):
     files = _Files(folder)
     if file:
         files.add(os.path.basename(file), read=os.path.realpath(file))
-    else:
+    elif module:
         files.add_imported(module.partition(".")[0])
     files.report(besides=1 if file else 0)
     if files.data:
@@ -36,12 +43,12 @@ def send(tool, choice, file, module):
     return []
 
 
-def _has_hosts(tool):
+def _has_hosts(tool: Tool) -> bool:
     settings = dict(line.partition(" ")[::2] for line in tool.read("ctl").splitlines())
     return settings.get("hosts", "local") != "local" and settings.get("launcher") != _HERE
 
 
-def _places(choice, size):
+def _places(choice: Choice, size: int) -> list[str]:
     """The folders of variables of the ranks that run the program."""
     if choice.ranks is None:
         return ["vars"]
@@ -51,15 +58,18 @@ def _places(choice, size):
 class _Files:
     """The files that go, and the names that do not because there is too much below them."""
 
-    def __init__(self, folder):
-        self.data = {}  # path below the folder -> bytes
-        self.too_much = []
+    def __init__(self, folder: str) -> None:
+        self.data: dict[str, bytes] = {}  # path below the folder -> bytes
+        self.too_much: list[str] = []
         self._folder = folder
         self._bytes = 0
-        self._seen = set()  # names that were imported
+        self._seen: set[str] = set()  # names that were imported
 
-    def add(self, name, read=None):
-        """Adds a file, and what it imports. A file that cannot be read does not go."""
+    def add(self, name: str, read: str | None = None) -> bool:
+        """Adds a file, and what it imports. A file that cannot be read does not go.
+
+        Returns False if it is too much.
+        """
         try:
             with open(read or os.path.join(self._folder, name), "rb") as file:
                 data = file.read(_BYTES_MAX + 1)
@@ -74,7 +84,7 @@ class _Files:
                 self.add_imported(imported)
         return True
 
-    def add_imported(self, name):
+    def add_imported(self, name: str) -> None:
         """Adds the module or package of this name, if it lies in the folder."""
         if name in self._seen:
             return
@@ -87,9 +97,9 @@ class _Files:
         if not fits:
             self.too_much.append(name)
 
-    def _add_package(self, path):
+    def _add_package(self, path: str) -> bool:
         """Adds all files of a folder of modules, or none of them. Returns False if too many."""
-        found = []
+        found: list[str] = []
         for place, folders, names in os.walk(path):
             folders[:] = [each for each in folders if _goes(each)]
             found += [os.path.join(place, each) for each in names if _goes(each)]
@@ -104,7 +114,7 @@ class _Files:
                 return False
         return True
 
-    def report(self, besides):
+    def report(self, besides: int) -> None:
         """Says what goes with the program's own files (besides: how many), and what does not."""
         modules = len(self.data) - besides
         if modules > 0:
@@ -123,20 +133,20 @@ class _Files:
             )
 
 
-def _goes(name):
+def _goes(name: str) -> bool:
     return not name.startswith(".") and name != "__pycache__" and not name.endswith(".pyc")
 
 
-def _imports(source):
+def _imports(source: bytes) -> list[str]:
     """The first parts of the names that its import statements name, except relative ones."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return []  # Python will say what is wrong with it
-    found = []
+    found: list[str] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found += [each.name for each in node.names]
-        elif isinstance(node, ast.ImportFrom) and not node.level:
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             found.append(node.module)
     return [name.partition(".")[0] for name in found]

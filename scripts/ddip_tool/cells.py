@@ -1,5 +1,7 @@
 """Runs a cell, from its submission to its exit status, and prints its output; exec and wait."""
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import json
@@ -33,6 +35,22 @@ from tool import (
     write_all,
 )
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
+    from typing import Any, Protocol
+
+    from tool import Tool
+
+    class Input(Protocol):
+        """What passes input to the ranks that ask for it."""
+
+        def ask(self, rank: int, secret: bool = False, always: bool = False) -> None: ...
+
+        def end(self, rank: int) -> None: ...
+
+
 _STATUS = 1 << 16  # bytes to read of a cell's status, enough for its state
 _SIGNALLED = 128  # plus the signal: the exit status that a shell gives
 _QUEUED_MS = 1000  # after this long without output, checks whether the cell runs at all
@@ -49,7 +67,7 @@ _ASKS = ("input_request", "input_watched")
 _LATE_S = 1  # so long after the end of a cell the loss of its output may be noticed
 
 
-def _check(tool, ranks):
+def _check(tool: Tool, ranks: str) -> None:
     """Checks a list of ranks: as part of a file's name, a wrong one is just an invalid name."""
     try:
         found = _LIST.fullmatch(ranks) and parse([ranks], _ANY)
@@ -66,7 +84,7 @@ def _check(tool, ranks):
 class Choice:
     """Which ranks run a cell and what is shown of it, from the options of a verb."""
 
-    def __init__(self, tool, options, red=True):
+    def __init__(self, tool: Tool, options: Options, red: bool = True) -> None:
         """red: stderr is red on a terminal. Raises Failure if -r names no ranks of the group."""
         self.red = red and os.isatty(2)
         self.ranks = options.last("ranks")  # a list as in _LIST; None: all
@@ -75,12 +93,13 @@ class Choice:
         digits = re.match("[0-9]+", self.ranks or "")
         self.first = int(digits[0]) if digits else 0  # the rank that is shown and gets the input
         self.label = options.has("all")
-        self.only = None  # the ranks that are shown, if others than the first or all
+        # the ranks that are shown, if others than the first or all
+        self.only: set[int] | None = None
         self.quiet = options.has("quiet")
         self.detach = options.has("detach")
         self.steers = False  # it runs within the running cell
 
-    def shown(self):
+    def shown(self) -> set[int] | None:
         """The ranks whose output is shown; None: all."""
         if self.quiet:
             return set()
@@ -88,7 +107,7 @@ class Choice:
             return self.only
         return None if self.label else {self.first}
 
-    def is_plain(self):
+    def is_plain(self) -> bool:
         """True if the output of the first rank is shown, as it is."""
         return not self.label and self.shown() == {self.first}
 
@@ -96,7 +115,7 @@ class Choice:
 class Printer:
     """Prints the output of the chosen ranks from a cell's stream, to stdout or stderr."""
 
-    def __init__(self, cell, choice, results):
+    def __init__(self, cell: cells.Cell, choice: Choice, results: bool) -> None:
         self._exact = Exact(cell.path)
         self._seen = choice.shown()
         self._label = choice.label
@@ -111,11 +130,12 @@ class Printer:
         self._lines = Lines(self._write)
         self.is_at_begin = True  # of a line, and nothing has moved the cursor elsewhere
         self._moves = False
-        self.failed = None  # (stream, OSError) of the first write that failed
+        # the stream and the error of the first write that failed
+        self.failed: tuple[str, OSError] | None = None
         self.dropped = 0  # bytes that the mount did not keep
         self.is_unread = False  # what it writes to is a pipe that nobody reads any more
 
-    def take(self, message):
+    def take(self, message: dict[str, Any]) -> None:
         """Prints a message if it is to be shown."""
         kind, rank = message["type"], message.get("rank")
         if self._seen is not None and rank is not None and rank not in self._seen:
@@ -125,30 +145,30 @@ class Printer:
         if kind == "notice":
             say(message["text"])
         if kind == "stream":
-            text = self._exact.text(rank, message["name"], message["text"])
-            self._put(2 if message["name"] == "stderr" else 1, rank, text)
+            text = self._exact.text(message["rank"], message["name"], message["text"])
+            self._put(2 if message["name"] == "stderr" else 1, message["rank"], text)
         elif kind == "display_data" or (kind == "execute_result" and self._results):
-            self._put(1, rank, message["data"].get("text/plain", "") + "\n")
+            self._put(1, message["rank"], message["data"].get("text/plain", "") + "\n")
 
-    def patience(self):
+    def patience(self) -> int | None:
         """The milliseconds until go_on() has something to do; None: forever."""
         return self._lines.patience()
 
-    def go_on(self):
+    def go_on(self) -> None:
         """Shows what has been held back for too long."""
         self._lines.show_late()
 
-    def show_held(self, rank=None):
+    def show_held(self, rank: int | None = None) -> None:
         """Shows all that is held back of one rank, or of all."""
         self._lines.show(rank)
 
-    def _put(self, fd, rank, text):
+    def _put(self, fd: int, rank: int, text: str) -> None:
         if self._label:
             self._lines.take(fd, rank, text)
         else:
             self._write(fd, text)
 
-    def _write(self, fd, text):
+    def _write(self, fd: int, text: str) -> None:
         self._moves = self._moves or _MOVES.search(text) is not None
         self.is_at_begin = text[-1:] == "\n" and not self._moves
         if self._red and fd == 2:
@@ -164,11 +184,12 @@ class Printer:
 class Exact:
     """Restores bytes that are not UTF-8: a stream has U+FFFD for each, the rank's file has them."""
 
-    def __init__(self, path):
+    def __init__(self, path: str) -> None:
         self._path = path
-        self._at = {}  # (rank, name of the stream) -> bytes of it so far
+        # (rank, name of the stream) -> bytes of it so far
+        self._at: dict[tuple[int, str], int] = {}
 
-    def text(self, rank, name, text):
+    def text(self, rank: int, name: str, text: str) -> str:
         """The next piece of a stream, with those bytes in the form of surrogateescape."""
         at = self._at.get((rank, name), 0)
         data = text.encode("utf-8", "surrogatepass")
@@ -178,7 +199,7 @@ class Exact:
         return data.decode("utf-8", "surrogateescape") if _UNKNOWN in text else text
 
     @staticmethod
-    def _look(path, at, text):
+    def _look(path: str, at: int, text: str) -> bytes | None:
         """The bytes at this offset of the file; None if they do not match or are no longer kept."""
         most = len(text.encode("utf-8", "surrogatepass"))
         try:
@@ -200,7 +221,14 @@ class Exact:
 class Watch:
     """Follows one cell: prints its output, passes input on, explains why nothing arrives."""
 
-    def __init__(self, tool, cell, printer, stdin, interrupts):
+    def __init__(
+        self,
+        tool: Tool,
+        cell: cells.Cell,
+        printer: Printer,
+        stdin: Input,
+        interrupts: cells.Interrupts,
+    ) -> None:
         self._tool = tool
         self._cell = cell
         self._printer = printer
@@ -210,14 +238,14 @@ class Watch:
         self._running = Running(cell, printer)
         self.has_interrupted = False  # the cell, because nobody reads its output
 
-    def patience(self):
+    def patience(self) -> int | None:
         """See cell.follow()."""
         if not self._begun:
             return _QUEUED_MS
         waits = (self._printer.patience(), self._running.patience())
         return min((wait for wait in waits if wait is not None), default=None)
 
-    def take(self, messages):
+    def take(self, messages: list[dict[str, Any]]) -> None:
         """See cell.follow()."""
         if not messages and not self._begun:
             self._say_if_queued()
@@ -234,34 +262,34 @@ class Watch:
         if self._printer.is_unread and not self.has_interrupted:
             self._interrupt()
 
-    def _ask(self, message):
+    def _ask(self, message: dict[str, Any]) -> None:
         rank = message["rank"]
         if message["type"] == "input_request":
             self._printer.show_held(rank)
         if self._interrupts.ended_by:  # nobody is there any more
             self._stdin.end(rank)
         elif message["type"] == "input_request":
-            self._stdin.ask(rank, message.get("password"))
+            self._stdin.ask(rank, bool(message.get("password")))
         else:
             self._stdin.ask(rank, always=True)
 
-    def end(self):
+    def end(self) -> None:
         """The cell is followed no longer."""
         self._running.end()
 
-    def _interrupt(self):
+    def _interrupt(self) -> None:
         """Interrupts the cell, as a broken pipe ends a program that prints."""
         self.has_interrupted = True
         self._tool.show(f"echo interrupt > {self._cell.path}/ctl")
         with contextlib.suppress(FileNotFoundError):  # it has ended and was dropped
             self._cell.interrupt()
 
-    def _say_if_queued(self):
+    def _say_if_queued(self) -> None:
         if before := self._cell.waits_for():
             say(f"cell {self._cell.number} waits for {before}")
 
 
-def _owns_terminal():
+def _owns_terminal() -> bool:
     """False for a background job, whose user types something else meanwhile."""
     try:
         return os.tcgetpgrp(2) == os.getpgrp()
@@ -273,20 +301,20 @@ class Running:
     """The line below the output on a terminal, after a while without any: how long the cell has
     been running, or which rank waits for which. It is gone before there is anything else."""
 
-    def __init__(self, cell, printer):
+    def __init__(self, cell: cells.Cell, printer: Printer) -> None:
         self._printer = printer
         self._elapsed = Elapsed(lambda: "", cell.verdict) if printer.has_running_line else None
         self._asks = self._shown = False
 
-    def patience(self):
+    def patience(self) -> int | None:
         """The milliseconds until show() has something to do; None: forever."""
         if self._elapsed is None or self._asks or not self._printer.is_at_begin:
             return None
         return math.ceil(self._elapsed.patience() * 1000)
 
-    def show(self):
+    def show(self) -> None:
         """Shows the line, if it is due."""
-        if self.patience() != 0:
+        if self._elapsed is None or self.patience() != 0:
             return
         text = self._elapsed.line().rstrip("\n")
         if text and _owns_terminal():
@@ -294,7 +322,7 @@ class Running:
             complain(f"\r\x1b[K{text[:width]}")
             self._shown = True
 
-    def end(self, asks=False):
+    def end(self, asks: bool = False) -> None:
         """There is output. asks: a rank asks for input, and what is typed has the line."""
         if self._elapsed is not None:
             self._elapsed.moved()
@@ -304,7 +332,14 @@ class Running:
             self._shown = False
 
 
-def run_cell(tool, source, choice, results, stdin=None, submitted=lambda cell: None):
+def run_cell(
+    tool: Tool,
+    source: str | bytes,
+    choice: Choice,
+    results: bool,
+    stdin: AbstractContextManager[Input] | None = None,
+    submitted: Callable[[cells.Cell], object] = lambda cell: None,
+) -> int:
     """Runs a source on ranks and prints their output. Returns the exit status.
 
     stdin: passes input to the ranks. submitted(cell) is called once the cell is queued. Raises
@@ -332,7 +367,14 @@ def run_cell(tool, source, choice, results, stdin=None, submitted=lambda cell: N
     return status
 
 
-def _see_to_its_end(tool, cell, choice, results, stdin, interrupts):
+def _see_to_its_end(
+    tool: Tool,
+    cell: cells.Cell,
+    choice: Choice,
+    results: bool,
+    stdin: AbstractContextManager[Input] | None,
+    interrupts: cells.Interrupts,
+) -> int:
     printer = Printer(cell, choice, results)
     with stdin or Stdin(tool, choice.first) as source:
         watch = Watch(tool, cell, printer, source, interrupts)
@@ -359,7 +401,7 @@ def _see_to_its_end(tool, cell, choice, results, stdin, interrupts):
     return status
 
 
-def _missing(cell, choice, printer):
+def _missing(cell: cells.Cell, choice: Choice, printer: Printer) -> str:
     """What to say if not all of the output was shown; "" if it was, or nobody reads it."""
     if printer.is_unread:
         return ""
@@ -373,7 +415,7 @@ def _missing(cell, choice, printer):
     return _lost(cell, choice.shown())
 
 
-def _lost(cell, shown):
+def _lost(cell: cells.Cell, shown: set[int] | None) -> str:
     """The group's own words if output of these ranks (None: all) was lost while the cell ran."""
     try:
         lost = [
@@ -389,14 +431,14 @@ def _lost(cell, shown):
     return "; ".join(found)
 
 
-def _new_lines(error, traceback):
+def _new_lines(error: str, traceback: str) -> str:
     """The lines of `error` whose text, without the rank, is not in the traceback."""
     lines = error.splitlines(keepends=True)
     said = [re.sub("^rank [0-9]+: ", "", line).strip() for line in lines]
     return "".join(line for line, text in zip(lines, said, strict=True) if text not in traceback)
 
 
-def exec_code(tool, words):
+def exec_code(tool: Tool, words: Sequence[str]) -> int:
     """ddip exec: runs one piece of Python, and prints its value as well."""
     options = Options(tool, words, FLAGS | {"F": "frame"}, VALUED | {"": "frame"})
     if len(options.rest) != 1:
@@ -409,7 +451,7 @@ def exec_code(tool, words):
     return run_cell(tool, source, Choice(tool, options), results=True)
 
 
-def _in_frame(tool, numbers):
+def _in_frame(tool: Tool, numbers: list[str]) -> str:
     """The line that has a cell run in a frame of the last failure. numbers: those given, if any."""
     number = numbers[-1] if numbers else "0"
     if not re.fullmatch("[0-9]{1,4}", number):
@@ -417,7 +459,7 @@ def _in_frame(tool, numbers):
     return f"{_IN_FRAME}{number}\n"
 
 
-def _failed_rank(tool):
+def _failed_rank(tool: Tool) -> str:
     """The rank that failed first in the last cell that failed, but for those of --frame."""
     numbers = sorted(map(int, filter(str.isdecimal, files.listdir(tool.path("cells")))))
     for number in reversed(numbers):
@@ -429,14 +471,15 @@ def _failed_rank(tool):
     raise Failure(NOTHING, "--frame: no cell has failed on a rank")
 
 
-def steer(tool, words):
+def steer(tool: Tool, words: Sequence[str]) -> int:
     """ddip steer: the same, within the running cell."""
     options = Options(tool, words, {"a": "all", "q": "quiet"}, {"f": "file"})
     file = options.last("file")
     if len(options.rest) != (file is None):
         raise tool.misuse()
-    source = options.rest[0] + "\n" if file is None else _read(file)
-    choice, found = Choice(tool, options), []
+    source: str | bytes = options.rest[0] + "\n" if file is None else _read(file)
+    found: list[cells.Cell] = []
+    choice = Choice(tool, options)
     choice.steers = True
     status = run_cell(tool, source, choice, False, contextlib.nullcontext(_NoInput()), found.append)
     if status == OK and not choice.quiet:
@@ -444,7 +487,7 @@ def steer(tool, words):
     return status
 
 
-def _read(name):
+def _read(name: str) -> bytes:
     with sys.stdin.buffer if name == "-" else open(name, "rb") as file:
         return file.read()
 
@@ -452,14 +495,14 @@ def _read(name):
 class _NoInput:
     """In place of Stdin: standard input stays with the program."""
 
-    def ask(self, rank, secret=None, always=False):
+    def ask(self, rank: int, secret: bool = False, always: bool = False) -> None:
         """Nothing is passed on."""
 
-    def end(self, rank):
+    def end(self, rank: int) -> None:
         """The same."""
 
 
-def _print_results(tool, cell, choice):
+def _print_results(tool: Tool, cell: cells.Cell, choice: Choice) -> None:
     ranks = cell.status()["ranks"].split(",")
     for rank in ranks if choice.label else ranks[:1]:
         text = cell.read(f"rank{rank}/result")
@@ -470,7 +513,7 @@ def _print_results(tool, cell, choice):
 _WAITED = {"stalled": 7, "quiet": 8, "input": 9, "preempt": 10}  # reason -> exit status
 
 
-def wait(tool, words):
+def wait(tool: Tool, words: Sequence[str]) -> int:
     """ddip wait: waits until a cell has ended, or for another reason."""
     options = Options(tool, words, {"a": "any", "A": "all"}, {"u": "until"})
     words, reasons = options.rest, options.last("until")
@@ -485,7 +528,7 @@ def wait(tool, words):
     return _wait_for(tool, tool.path(f"{name}/"), reasons)
 
 
-def _wait_for(tool, folder, reasons):
+def _wait_for(tool: Tool, folder: str, reasons: str | None) -> int:
     """Prints the line of the first reason. Returns its exit status."""
     path = folder + ("wait" if reasons is None else f"wait.{reasons}")
     tool.show(f"head -n 1 {path}")
@@ -510,7 +553,7 @@ def _wait_for(tool, folder, reasons):
     return _WAITED[reason]
 
 
-def _cell_to_wait_for(tool, words):
+def _cell_to_wait_for(tool: Tool, words: Sequence[str]) -> str:
     name = f"cells/{words[0] if words else 'last'}"
     is_name = not words or (words[0] and "/" not in words[0])
     if not is_name or not files.exists(tool.path(name)):
@@ -522,13 +565,13 @@ def _cell_to_wait_for(tool, words):
     return name
 
 
-def _wait_end(tool, name):
+def _wait_end(tool: Tool, name: str) -> int:
     path = tool.path(f"{name}/wait")
     tool.show(f"cat {path}")
     with files.open_(path) as live:
         text = files.read_live(live, _STATUS, tool.group.path).decode()
     pairs = dict(line.partition(" ")[::2] for line in text.splitlines())
-    status = status_of(pairs.get("state"))  # no state: its group no longer exists
+    status = status_of(pairs.get("state", ""))  # no state: its group no longer exists
     if status != OK:
         error = tool.read(f"{name}/error")
         if "state" in pairs and "began" not in pairs:

@@ -1,5 +1,7 @@
 """ddip start, stop, restart, interrupt, cancel, save, load, selftest, umount."""
 
+from __future__ import annotations
+
 import errno
 import json
 import os
@@ -14,6 +16,13 @@ from ddip.errors import DipError
 from ddip.mounts import files, mount, where
 from tool import HINT, NOTHING, OK, REFUSED, TIMEOUT, Failure, Options, failure_of, put_out, say
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Any
+
+    from tool import Tool
+
 _END_MS = 10000  # for a rank to exit after its daemon
 _GRACE_S = 5  # for an interrupted cell to end, where `grace` is off
 
@@ -22,7 +31,7 @@ _NO_RANKS = (errno.EHOSTDOWN, errno.EOPNOTSUPP)  # they do not start, or cannot 
 _EVENTS = 1 << 16  # bytes; those of one start are less
 
 
-def start(tool, words):
+def start(tool: Tool, words: Sequence[str]) -> int:
     """start, stop and restart are verbs of ctl."""
     if words:
         raise tool.misuse()
@@ -30,7 +39,7 @@ def start(tool, words):
     return OK
 
 
-def start_ranks(tool, verb):
+def start_ranks(tool: Tool, verb: str) -> None:
     """Starts or restarts the ranks, and says which versions of theirs are known to fail."""
     with files.open_(tool.path("events")) as events:
         try:
@@ -45,7 +54,7 @@ def start_ranks(tool, verb):
                 say(f"known to fail: {why}")
 
 
-def interrupt(tool, words):
+def interrupt(tool: Tool, words: Sequence[str]) -> int:
     """Interrupts a cell, or what runs on some ranks, or on all, and waits for its end."""
     options = Options(tool, words, {}, VALUED)
     words, ranks = options.rest, options.last("ranks")
@@ -61,7 +70,9 @@ def interrupt(tool, words):
     )
 
 
-def interrupt_cells(tool, number=0, ranks=None):
+def interrupt_cells(
+    tool: Tool, number: int = 0, ranks: str | None = None
+) -> tuple[list[cells.Cell], list[cells.Cell]]:
     """Interrupts cell `number`, or with 0 what runs on these ranks (a list, "0,2-3"; None: all).
 
     Waits for the ends, up to `grace` in all. Returns the cells, and those that have not ended.
@@ -83,7 +94,7 @@ def interrupt_cells(tool, number=0, ranks=None):
     return found, left
 
 
-def _running(tool, ranks):
+def _running(tool: Tool, ranks: str | None) -> list[cells.Cell]:
     """The cells that run now on these ranks."""
     rows = json.loads(tool.group.read("ranks.json"))
     chosen = rank_lists.parse([ranks or "all"], len(rows))
@@ -91,7 +102,7 @@ def _running(tool, ranks):
     return [cells.Cell(tool.group, number) for number in sorted(numbers)]
 
 
-def cancel(tool, words):
+def cancel(tool: Tool, words: Sequence[str]) -> int:
     """Takes from the queue what has not begun: some of it, or all."""
     options = Options(tool, words, {"a": "all"}, {})
     if bool(options.rest) == options.has("all") or not all(w.isalnum() for w in options.rest):
@@ -100,7 +111,7 @@ def cancel(tool, words):
     return OK
 
 
-def keep(tool, words):
+def keep(tool: Tool, words: Sequence[str]) -> int:
     """save and load are verbs of ctl. Says what could not be kept, which is no failure."""
     if len(words) != 1 or not words[0]:
         raise tool.misuse()
@@ -114,11 +125,11 @@ def keep(tool, words):
     return OK
 
 
-def _failures(tool):
+def _failures(tool: Tool) -> list[dict[str, Any]]:
     return json.loads(files.read(tool.path("error.json")))
 
 
-def selftest(tool, words):
+def selftest(tool: Tool, words: Sequence[str]) -> int:
     """Tests the process group and prints the findings, even if the test fails."""
     try:
         tool.ctl(" ".join(["selftest", *words]))
@@ -132,7 +143,7 @@ def selftest(tool, words):
     return OK
 
 
-def umount(tool, words):
+def umount(tool: Tool, words: Sequence[str]) -> int:
     """Ends the daemon, and returns when its ranks have exited."""
     options = Options(tool, words, {"l": "lazy"}, {})
     words, lazy = options.rest, options.has("lazy")
@@ -160,7 +171,7 @@ def umount(tool, words):
     return OK
 
 
-def _is_dead(path):
+def _is_dead(path: str) -> bool:
     """True for a mount whose daemon has exited."""
     try:
         os.stat(path)
@@ -169,9 +180,9 @@ def _is_dead(path):
     return False
 
 
-def _rank_pids(path):
+def _rank_pids(path: str) -> list[int]:
     """The pids of the ranks on this host: that of a rank elsewhere is another process's here."""
-    pids = []
+    pids: list[int] = []
     try:
         for name in files.listdir(path):
             if files.isdir(f"{path}/{name}"):
@@ -185,7 +196,7 @@ def _rank_pids(path):
     return pids
 
 
-def _pidfd(pid):
+def _pidfd(pid: int) -> int | None:
     try:
         return os.pidfd_open(pid)
     except OSError:  # it has exited

@@ -5,6 +5,8 @@ Each probe runs in a child of its own, all at once, for a limited time: a librar
 file system that does not answer holds up nothing.
 """
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import json
@@ -17,6 +19,12 @@ from typing import NamedTuple
 import probes
 from probes import BAD, Finding
 from tool import Options, put_out
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from tool import Tool
 
 _SUMMARY = "all that is needed is there"
 _PIECE = 1 << 16
@@ -33,7 +41,7 @@ class _Probe(NamedTuple):
     pid: int
     fd: int
 
-    def findings(self, started):
+    def findings(self, started: float) -> Iterator[Finding]:
         """Yields what it finds, as it comes."""
         data, deadline, count = b"", started + self.limit_s, 0
         while select.select([self.fd], [], [], max(0.0, deadline - time.monotonic()))[0]:
@@ -47,7 +55,7 @@ class _Probe(NamedTuple):
             yield from (Finding(*json.loads(line)) for line in lines)
         yield Finding(self.name, BAD, f"no answer within {self.limit_s:g} s", self.help)
 
-    def end(self):
+    def end(self) -> None:
         """Kills the child and what it has started; one that nothing can kill is left alone."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
@@ -55,7 +63,9 @@ class _Probe(NamedTuple):
         os.close(self.fd)
 
 
-def _begin(name, function, limit_s, help_, *args):
+def _begin(
+    name: str, function: probes.Probe, limit_s: float, help_: str, named: str, chosen: str
+) -> _Probe:
     """Starts a probe. It ends with this process, too."""
     fd, out = os.pipe()
     parent, pid = os.getpid(), os.fork()
@@ -70,12 +80,12 @@ def _begin(name, function, limit_s, help_, *args):
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         ctypes.CDLL(None).prctl(_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == parent:
-            status = _report(out, name, function(*args))
+            status = _report(out, name, function(named, chosen))
     finally:
         os._exit(status)
 
 
-def _report(out, name, findings):
+def _report(out: int, name: str, findings: Iterable[Finding]) -> int:
     """Writes what a probe finds to a pipe, in a line for each."""
     try:
         for finding in findings:
@@ -86,7 +96,7 @@ def _report(out, name, findings):
     return 0
 
 
-def doctor(tool, words):
+def doctor(tool: Tool, words: Sequence[str]) -> int:
     """ddip doctor: the whole verb. Returns 0 if all that is needed is there, else 1."""
     options = Options(tool, words, {"j": "json"}, {"t": "time"})
     if len(options.rest) > 1:
@@ -97,7 +107,7 @@ def doctor(tool, words):
         _begin(name, function, limit_s or usual_s, help_, tool.named, python)
         for name, function, usual_s, help_ in probes.TABLE
     ]
-    found = []
+    found: list[Finding] = []
     try:
         for probe in running:
             for finding in probe.findings(started):
@@ -117,7 +127,7 @@ def doctor(tool, words):
     return 1 if bad else 0
 
 
-def _limit(tool, options):
+def _limit(tool: Tool, options: Options) -> float | None:
     """The time limit of each probe in seconds, given by -t; None: each has its own."""
     text = options.last("time")
     if text is None:
@@ -131,12 +141,12 @@ def _limit(tool, options):
     return seconds
 
 
-def _line(finding):
+def _line(finding: Finding) -> bytes:
     help_ = f" -> {finding.help}" if finding.help else ""
     text = f"{finding.state:<5}{finding.name:<14}{finding.text}{help_}\n"
     return text.encode("utf-8", "surrogateescape")
 
 
-def _json(found, good):
+def _json(found: list[Finding], good: bool) -> bytes:
     whole = {"ok": good, "findings": [finding._asdict() for finding in found]}
     return json.dumps(whole, indent=1).encode() + b"\n"

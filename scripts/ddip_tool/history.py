@@ -1,5 +1,7 @@
 """ddip history: the cells so far, from their reports; or a program made of them."""
 
+from __future__ import annotations
+
 import ast
 import json
 import re
@@ -7,6 +9,25 @@ import re
 from ddip.errors import DipError
 from ddip.mounts import files
 from tool import OK, USAGE, Failure, Options, put_out
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import TypedDict
+
+    from tool import Tool
+    from typing_extensions import NotRequired
+
+    class _Report(TypedDict):
+        """What is used of a cell's report.json."""
+
+        cell: int
+        state: str
+        seconds: NotRequired[float]
+        rank: NotRequired[int]
+        error: NotRequired[str]
+        program: NotRequired[str]
+
 
 _SOURCE = 60  # characters of a cell's source that are shown
 _DIRECTIVE = re.compile(r"#\s*ddip( run)?:")
@@ -19,7 +40,7 @@ world_size = int(os.environ.get("WORLD_SIZE", 1))
 """
 
 
-def history(tool, words):
+def history(tool: Tool, words: Sequence[str]) -> int:
     """Lists the cells, the last COUNT of them; --script: a program that does what they did."""
     options = Options(tool, words, {"s": "script"}, {"n": "number"})
     if options.rest:
@@ -38,13 +59,13 @@ def history(tool, words):
     return OK
 
 
-def _cells(tool, count):
+def _cells(tool: Tool, count: int | None) -> Iterator[tuple[_Report, str]]:
     """(report, source) of each cell, of the last ones if there is a count, the oldest first."""
     names = files.listdir(tool.path("cells"))
     numbers = sorted(int(name) for name in names if name.isdecimal())
     for number in numbers if count is None else numbers[len(numbers) - min(count, len(numbers)) :]:
         try:
-            report = json.loads(tool.read(f"cells/{number}/report.json"))
+            report: _Report = json.loads(tool.read(f"cells/{number}/report.json"))
             yield report, tool.read(f"cells/{number}/source")
         except FileNotFoundError:
             pass  # it has just left the history
@@ -52,7 +73,7 @@ def _cells(tool, count):
             raise DipError(f"cell {number}: {e.strerror}", e.errno) from e
 
 
-def _line(report, source):
+def _line(report: _Report, source: str) -> str:
     first = next((line for line in source.splitlines() if line.strip()), "")
     first = first if len(first) <= _SOURCE else first[: _SOURCE - 1] + "…"
     seconds = f"{report['seconds']:.3f} s" if "seconds" in report else "-"
@@ -65,13 +86,13 @@ def _line(report, source):
     return line.rstrip() + "\n"
 
 
-def _some_ranks(tool, report, size):
+def _some_ranks(tool: Tool, report: _Report, size: int) -> list[int] | None:
     """The ranks that ran the cell; None: all that there are."""
-    ranks = json.loads(tool.read(f"cells/{report['cell']}/status.json"))["ranks"]
+    ranks: list[int] = json.loads(tool.read(f"cells/{report['cell']}/status.json"))["ranks"]
     return None if ranks == list(range(size)) else ranks
 
 
-def _part(report, source, ranks):
+def _part(report: _Report, source: str, ranks: list[int] | None) -> str:
     """What a program has of a cell: its source, or a comment that says why not."""
     head = f"# cell {report['cell']}"
     if report["state"] != "ok":

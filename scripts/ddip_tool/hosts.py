@@ -1,5 +1,7 @@
 """ddip run --hosts: a program has a daemon of its own, on a socket, which ends with it."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import re
@@ -13,20 +15,28 @@ from ddip.errors import DipError
 from ddip.mounts import mount, where
 from tool import ENDING, USAGE, Failure, say
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from types import FrameType
+
+    from tool import Options, Tool
+
 _SLURM = "slurm"
 _SETTING = re.compile(r"([a-z_]+)=(.*)", re.S)
 
 
 @contextlib.contextmanager
-def own_daemon(tool, options):
+def own_daemon(tool: Tool, options: Options) -> Iterator[None]:
     """With --hosts LIST: what `tool` does within is done to a group on these hosts, of which
     nothing is left afterwards. Without it, does nothing. Raises Failure or DipError."""
-    if not options.has("hosts"):
+    hosts = options.last("hosts")
+    if hosts is None:
         if options.has("option"):
             raise tool.misuse("-o goes with --hosts; the settings of a group are in its ctl")
         yield
         return
-    settings = _settings(tool, options)
+    settings = _settings(tool, hosts, options)
     folder = tempfile.mkdtemp(prefix="ddip-run.")
     try:
         socket = _place(tool) or os.path.join(folder, "ddip.sock")
@@ -42,9 +52,8 @@ def own_daemon(tool, options):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _settings(tool, options):
+def _settings(tool: Tool, hosts: str, options: Options) -> dict[str, str]:
     """The settings of the group, in the order in which they were given."""
-    hosts = options.last("hosts")
     settings = {"hosts": hosts}
     if hosts == _SLURM:
         _check_allocation()
@@ -57,7 +66,7 @@ def _settings(tool, options):
     return settings
 
 
-def _check_names(tool, settings):
+def _check_names(tool: Tool, settings: dict[str, str]) -> None:
     """The daemon takes options of FUSE as well, and ignores them here."""
     known = {line.split()[0] for line in tool.group.read("ctl").splitlines()}
     for name in settings:
@@ -65,7 +74,7 @@ def _check_names(tool, settings):
             raise tool.misuse(f"-o: there is no setting '{name}'")
 
 
-def _check_allocation():
+def _check_allocation() -> None:
     if "SLURM_JOB_NODELIST" not in os.environ:
         text = "--hosts slurm: this is no Slurm allocation: run it by salloc or sbatch"
         raise Failure(USAGE, text)
@@ -74,7 +83,7 @@ def _check_allocation():
         raise Failure(USAGE, text)
 
 
-def _place(tool):
+def _place(tool: Tool) -> str | None:
     """The socket that -m or DDIP_MOUNT names, if nothing serves there; None: it names none."""
     if not tool.named.endswith(".sock"):
         return None
@@ -87,12 +96,12 @@ def _place(tool):
 
 
 @contextlib.contextmanager
-def _told_to_end(tool, on_preempt):
+def _told_to_end(tool: Tool, on_preempt: str) -> Iterator[None]:
     """These signals interrupt the program as Ctrl-C does; SIGTERM may be its on_preempt. Those that
     come together are one: timeout(1) signals the process and its group."""
     acted = -cell.ONE_S
 
-    def act(signum, frame):
+    def act(signum: int, frame: FrameType | None) -> None:
         nonlocal acted
         if time.monotonic() < acted + cell.ONE_S:
             return
@@ -113,7 +122,7 @@ def _told_to_end(tool, on_preempt):
             signal.signal(signum, handler)
 
 
-def _end(tool):
+def _end(tool: Tool) -> None:
     """Ends the ranks and the daemon, if there is one."""
     if not tool.is_own:
         return

@@ -4,6 +4,8 @@ For editors whose agents have no shell. Each tool is a few operations on the fil
 what it returns is bounded by the reports of cells.
 """
 
+from __future__ import annotations
+
 import errno
 import functools
 import json
@@ -15,6 +17,25 @@ from ddip.cells import cell as cells
 from ddip.errors import DipError
 from ddip.mounts import files
 from tool import OK, REFUSED, Failure, Options
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator, Sequence
+    from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+    from ddip.mounts.files import OpenFile
+    from tool import Tool
+
+    P = ParamSpec("P")
+    T = TypeVar("T")
+
+    class _Server(Protocol):
+        """What is used of FastMCP, or MCPServer."""
+
+        def add_tool(self, fn: Callable[..., object], *, structured_output: bool) -> None: ...
+
+        def run(self, transport: str) -> None: ...
+
 
 _MISSING = (
     "the Python package mcp is missing in {}: pip install 'ddipfs[mcp]', or pip install mcp for"
@@ -32,7 +53,7 @@ _GROWING = "stdout", "stderr", "events.last", "log.last"
 _IMAGES, _IMAGE_MAX = 4, 1 << 20  # that one report is sent with, and bytes of each
 
 
-def serve(tool, words):
+def serve(tool: Tool, words: Sequence[str]) -> int:
     """Serves until standard input ends."""
     if Options(tool, words, {}, {}).rest:
         raise tool.misuse()
@@ -47,7 +68,7 @@ def serve(tool, words):
     return OK
 
 
-def _package():
+def _package() -> tuple[Callable[..., _Server], Callable[..., object], type[Exception]]:
     """The classes of the server, of images, and of a tool's failure, in version 1 or 2 of the
     package."""
     try:
@@ -63,20 +84,28 @@ def _package():
     return FastMCP, Image, ToolError
 
 
-def _in_thread(method):
+def _in_thread(
+    method: Callable[Concatenate[_Tools, P], T],
+) -> Callable[Concatenate[_Tools, P], Coroutine[Any, Any, T]]:
     """Runs a method in a thread: other calls, such as an interrupt, are answered meanwhile."""
 
     @functools.wraps(method)
-    async def run(self, *args, **kwargs):
+    async def run(self: _Tools, *args: P.args, **kwargs: P.kwargs) -> T:
         import anyio
 
         call = functools.partial(_told, self, method, *args, **kwargs)
-        return await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
+        answer: T = await anyio.to_thread.run_sync(call, abandon_on_cancel=True)
+        return answer
 
     return run
 
 
-def _told(self, method, *args, **kwargs):
+def _told(
+    self: _Tools,
+    method: Callable[Concatenate[_Tools, P], T],
+    *args: P.args,
+    **kwargs: P.kwargs,
+) -> T:
     """Calls a method of a _Tools; what fails is told to the client."""
     try:
         return method(self, *args, **kwargs)
@@ -87,10 +116,10 @@ def _told(self, method, *args, **kwargs):
 class _Tools:
     """What the server offers. The docstrings are what an agent reads."""
 
-    def __init__(self, tool, image, refusal):
+    def __init__(self, tool: Tool, image: Callable[..., object], refusal: type[Exception]) -> None:
         self._tool, self._image, self.refusal = tool, image, refusal
 
-    async def run(self, code: str, ranks: str = "", timeout_s: float = _WAIT_S) -> list:
+    async def run(self, code: str, ranks: str = "", timeout_s: float = _WAIT_S) -> list[object]:
         """Run Python on all ranks (or on some: "0,2-3"), as in a notebook: names stay, the value of
         the last expression is the result. Returns the report of the cell: how it ended, why, at
         which lines, its last output, where the rest is. Code that takes longer than timeout_s
@@ -105,7 +134,7 @@ class _Tools:
             raise
 
     @_in_thread
-    def wait(self, cell: int, timeout_s: float = _WAIT_S) -> list:
+    def wait(self, cell: int, timeout_s: float = _WAIT_S) -> list[object]:
         """Wait for the end of a cell, at most timeout_s. Returns its report."""
         return self._report(self._cell(cell), timeout_s)
 
@@ -141,27 +170,27 @@ class _Tools:
         return self._read(folder if running else "names", _READ)
 
     @_in_thread
-    def _submit(self, code, ranks):
+    def _submit(self, code: str, ranks: str) -> cells.Cell:
         return cells.submit(self._tool.group, code, ranks or None)
 
-    def _cell(self, number):
+    def _cell(self, number: int) -> cells.Cell:
         cell = cells.Cell(self._tool.group, number)
         if not files.isdir(cell.path):
             raise self.refusal(f"there is no cell {number} in the history of this group")
         return cell
 
-    def _report(self, cell, timeout_s):
+    def _report(self, cell: cells.Cell, timeout_s: float) -> list[object]:
         ended = cell.has_ended(min(max(timeout_s, 0), _WAIT_MAX_S) * 1000)
         return [cell.read("report"), *(self._images(cell) if ended else ())]
 
-    def _images(self, cell):
+    def _images(self, cell: cells.Cell) -> Iterator[object]:
         """The first figures that the cell has displayed."""
         for path in json.loads(cell.read("report.json")).get("figures", [])[:_IMAGES]:
             data = files.read(os.path.join(self._tool.group.path, path))
             if len(data) <= _IMAGE_MAX:
                 yield self._image(data=data, format="png")
 
-    def _read(self, path, count):
+    def _read(self, path: str, count: int) -> str:
         group = self._tool.group
         if path.startswith("/") or ".." in path.split("/"):
             raise self.refusal("path: relative to the group, without ..")
@@ -175,19 +204,19 @@ class _Tools:
             raise self.refusal(self._why(e, path)) from None
         return _cut(data.decode("utf-8", "replace"), count)
 
-    def _readme(self):
+    def _readme(self) -> str:
         return os.path.join(self._tool.mount, "README")
 
-    def _why(self, error, path):
+    def _why(self, error: OSError, path: str) -> str:
         if error.errno == errno.EAGAIN:
             return f"{path}: nothing to read now; events.last and log.last are no live files"
         last = json.loads(self._tool.group.read("error.json"))[-1:]
-        if last and last[0]["errno"] == errno.errorcode.get(error.errno):
+        if last and last[0]["errno"] == errno.errorcode.get(error.errno or 0):
             return f"{path}: {last[0]['text']}"
         return f"{path}: {error.strerror}"
 
 
-def _read(file, count, of_end):
+def _read(file: OpenFile, count: int, of_end: bool) -> bytes:
     """The first bytes of a file, or the last ones."""
     size = file.size()
     if of_end and size > count:
@@ -198,5 +227,5 @@ def _read(file, count, of_end):
     return data
 
 
-def _cut(text, count):
+def _cut(text: str, count: int) -> str:
     return text if len(text) <= count else text[:count] + "\n… cut"

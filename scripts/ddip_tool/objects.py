@@ -1,11 +1,20 @@
 """ddip push and pull: copy files into variables, and variables into files."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import stat
 
 from ddip.mounts import files
 from tool import NOTHING, OK, REFUSED, USAGE, Failure, Options, number_of, put_out
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ddip.mounts.files import OpenFile
+    from tool import Tool
 
 _PIECE = 1 << 20
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
@@ -15,20 +24,20 @@ _ASIDE = ("dir", "doc")  # views whose text is complete
 _EXACT = ("bool", "int", "float", "complex", "str", "bytes", "NoneType")
 
 
-def _view_of(name):
+def _view_of(name: str) -> str:
     """The view that matches a file's extension, with its dot; "" if none does."""
     extension = name.rpartition(".")[2] if "." in name else ""
     return f".{extension}" if extension in _VIEWS else ""
 
 
-def _place(tool, words):
+def _place(tool: Tool, words: Sequence[str]) -> tuple[str, list[str]]:
     """Returns (the folder of variables, the words after -r RANK)."""
     options = Options(tool, words, {}, {"r": "rank"})
     rank = options.last("rank")
     return "vars" if rank is None else f"rank{number_of(tool, rank)}/vars", options.rest
 
 
-def _split_frames(folder, name):
+def _split_frames(folder: str, name: str) -> tuple[str, str]:
     """(folder, name), where `locals/NAME` is a name of the running code, as in rank0/locals."""
     place, slash, rest = name.partition("/")
     if slash and place.split(".")[0] == "locals":
@@ -36,13 +45,13 @@ def _split_frames(folder, name):
     return folder, name
 
 
-def _check_name(name):
+def _check_name(name: str) -> None:
     """Raises Failure for a path that leads out of the folder of variables."""
     if name.startswith("/") or ".." in name.split("/"):
         raise Failure(USAGE, f"{name} is not the name of a variable")
 
 
-def push(tool, words):
+def push(tool: Tool, words: Sequence[str]) -> int:
     """Sets a variable from a file or standard input."""
     folder, rest = _place(tool, words)
     if len(rest) != 2:
@@ -62,7 +71,7 @@ def push(tool, words):
     return OK
 
 
-def _need_exact_text(tool, name, file):
+def _need_exact_text(tool: Tool, name: str, file: str) -> None:
     """Raises Failure if the text may be incomplete, as with long arrays, which print shortens."""
     is_inside = "/" in name  # of which nothing is known here
     variable = name if is_inside else name.partition(".")[0]
@@ -79,7 +88,7 @@ def _need_exact_text(tool, name, file):
     )
 
 
-def pull(tool, words):
+def pull(tool: Tool, words: Sequence[str]) -> int:
     """Writes a variable to a file or standard output."""
     folder, rest = _place(tool, words)
     if len(rest) not in (1, 2):
@@ -115,7 +124,7 @@ def pull(tool, words):
     return OK
 
 
-def _write(target, piece, file):
+def _write(target: OpenFile, piece: bytes, file: str) -> None:
     """Writes a piece to an open file. Raises Failure."""
     try:
         files.write_all(target, piece)

@@ -1,5 +1,7 @@
 """ddip tail, report and stack: what ranks print, what they do, and where they are."""
 
+from __future__ import annotations
+
 import io
 import json
 import re
@@ -7,19 +9,25 @@ import re
 from ddip.mounts import files
 from tool import NOTHING, OK, Failure, Options, number_of, put_out
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tool import Tool
+
 _PIECE = 64 << 10
 _LINES = 10  # the default of tail
 _CELLS = ("cell", "program")  # what has a report while it runs
 
 
-def tail(tool, words):
+def tail(tool: Tool, words: Sequence[str]) -> int:
     """Prints the last lines of a rank's output; -f: new ones as well."""
     options = Options(tool, words, {"f": "follow", "e": "stderr"}, {"n": "lines"})
-    words, count = options.rest, options.last("lines")
-    count = str(_LINES) if count is None else count
-    if len(words) > 1 or not count.isdecimal():
+    words, lines = options.rest, options.last("lines")
+    lines = str(_LINES) if lines is None else lines
+    if len(words) > 1 or not lines.isdecimal():
         raise tool.misuse()
-    count, what = int(count), "stderr" if options.has("stderr") else "stdout"
+    count, what = int(lines), "stderr" if options.has("stderr") else "stdout"
     rank = f"rank{number_of(tool, words[0] if words else '0')}"
     if not options.has("follow"):
         tool.show(f"tail -n {count} {tool.path(rank)}/{what}")
@@ -32,7 +40,7 @@ def tail(tool, words):
     return OK
 
 
-def print_end(path, count):
+def print_end(path: str, count: int) -> int:
     """Prints the last lines of a file. Returns its size."""
     with files.open_(path) as file:
         size = at = file.size()
@@ -45,7 +53,7 @@ def print_end(path, count):
     return size
 
 
-def _follow(tool, rank, count):
+def _follow(tool: Tool, rank: str | None, count: int) -> None:
     """Prints a rank's last lines and then its new ones, or the new lines of all ranks."""
     name = f"{rank}/follow" if rank else "log"
     head = f"tail -n {count} {tool.path(rank)}/stdout; " if rank else ""
@@ -58,7 +66,7 @@ def _follow(tool, rank, count):
             put_out(data)
 
 
-def _follow_stderr(tool, rank, count):
+def _follow_stderr(tool: Tool, rank: str, count: int) -> None:
     """Prints what was added to the file, whenever the rank has printed something."""
     path = tool.path(f"{rank}/stderr")
     with files.open_(tool.path(f"{rank}/follow")) as live:
@@ -71,7 +79,7 @@ def _follow_stderr(tool, rank, count):
                 at = size
 
 
-def report(tool, words):
+def report(tool: Tool, words: Sequence[str]) -> int:
     """Prints the report of a cell: by default of the one that runs, else of the last."""
     if len(words) > 1 or not all(word.isdecimal() for word in words):
         raise tool.misuse()
@@ -85,7 +93,7 @@ def report(tool, words):
     return OK
 
 
-def stack(tool, words):
+def stack(tool: Tool, words: Sequence[str]) -> int:
     """Prints the frames of user code in each rank, or in one; with --all, every thread's stack."""
     options = Options(tool, words, {"a": "all"}, {})
     file = "stack.all" if options.has("all") else "stack"
@@ -96,7 +104,8 @@ def stack(tool, words):
         tool.show(f"cat {tool.path(name)}")
         put_out(files.read(tool.path(name)))
         return OK
-    same = {}  # text without the threads' addresses -> (text, ranks)
+    # text without the threads' addresses -> (text, ranks)
+    same: dict[str, tuple[str, list[str]]] = {}
     for rank in range(tool.group.size):
         tool.show(f"cat {tool.path(f'rank{rank}/{file}')}")
         text = tool.group.read(f"rank{rank}/{file}")

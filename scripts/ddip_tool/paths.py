@@ -1,21 +1,31 @@
 """ddip cat, write, ls, cp, rm, mkdir: files below the mount, or behind the socket, by path."""
 
+from __future__ import annotations
+
 import errno
+import functools
 import os
 import stat
 
 from ddip.mounts import files
 from tool import OK, USAGE, Failure, Options, put_out
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from ddip.mounts.files import OpenFile
+    from tool import Tool
+
 _PIECE = 1 << 20
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 
 
-def _inside(tool, path):
+def _inside(tool: Tool, path: str) -> str:
     return os.path.join(tool.mount, path.strip("/")) if path.strip("/") else tool.mount
 
 
-def cat(tool, words):
+def cat(tool: Tool, words: Sequence[str]) -> int:
     """Prints files."""
     if not words:
         raise tool.misuse()
@@ -30,7 +40,7 @@ def cat(tool, words):
     return OK
 
 
-def write(tool, words):
+def write(tool: Tool, words: Sequence[str]) -> int:
     """Copies standard input into a file and waits for the outcome."""
     if len(words) != 1:
         raise tool.misuse()
@@ -40,7 +50,7 @@ def write(tool, words):
     return OK
 
 
-def ls(tool, words):
+def ls(tool: Tool, words: Sequence[str]) -> int:
     """Lists directories; -l: with mode and size."""
     options = Options(tool, words, {"l": "long"}, {})
     long = options.has("long")
@@ -57,12 +67,12 @@ def ls(tool, words):
     return OK
 
 
-def _about(path):
+def _about(path: str) -> str:
     mode, size, _ = files.attributes(path, follow=False)
     return f"{stat.filemode(mode)} {size:12d}"
 
 
-def cp(tool, words):
+def cp(tool: Tool, words: Sequence[str]) -> int:
     """Copies a file; a path that begins with `:` is inside the mount."""
     if len(words) != 2:
         raise tool.misuse()
@@ -80,19 +90,20 @@ def cp(tool, words):
     return OK
 
 
-def _copy(tool, source, path, flags):
+def _copy(tool: Tool, source: int | OpenFile, path: str, flags: int) -> None:
     """Copies from a descriptor or an open file, submits what was written and waits for that.
 
     flags: O_NOFOLLOW for a file of the mount, see files.WRITE_VERBS.
     """
-    read = source.read if hasattr(source, "read") else lambda n: os.read(source, n)
+    read: Callable[[int], bytes]
+    read = functools.partial(os.read, source) if isinstance(source, int) else source.read
     with tool.telling(path), files.open_(path, _CREATE | flags, 0o666) as file:
         while piece := read(_PIECE):
             files.write_all(file, piece)
         file.fsync()
 
 
-def rm(tool, words):
+def rm(tool: Tool, words: Sequence[str]) -> int:
     """Removes variables; -d: groups."""
     options = Options(tool, words, {"d": "dir"}, {})
     folders = options.has("dir")
@@ -108,7 +119,7 @@ def rm(tool, words):
     return OK
 
 
-def mkdir(tool, words):
+def mkdir(tool: Tool, words: Sequence[str]) -> int:
     """Creates groups."""
     if not words:
         raise tool.misuse()

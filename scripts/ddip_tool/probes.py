@@ -4,6 +4,8 @@ They may block, and run in a child with a time limit (doctor.py). A probe is cal
 that -m or $DDIP_MOUNT names, and the Python that was named; both may be "".
 """
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import json
@@ -24,6 +26,44 @@ from ddip import interface, known_bad
 from ddip.errors import DipError
 from ddip.mounts import files, mount, where
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import TypeAlias, TypedDict
+
+    # Called with the mount and the Python that are named, each of which may be "".
+    Probe: TypeAlias = Callable[[str, str], Iterator["Finding"]]
+
+    class _AboutPython(TypedDict):
+        """The first line of _ASK."""
+
+        version: str
+        executable: str
+        cpython: bool
+        ipython: str | None
+        numpy: str | None
+        torch: bool
+
+    class _AboutTorch(TypedDict):
+        """Its second line."""
+
+        version: str
+        cuda: str | None
+        hip: str | None
+        distributed: bool
+        nccl: str | None
+        gpus: int
+        warning: str
+
+    class _Gpu(TypedDict, total=False):
+        """What NVML says of a GPU; an old driver does not know its memory."""
+
+        index: int
+        name: str
+        bytes: int
+        free: int
+
+
 OK, WARN, BAD, NONE = "ok", "warn", "bad", "-"  # as they are printed; NONE: not there, not needed
 _OLDEST_KERNEL, _OLDEST_PYTHON = (5, 3), (3, 10)
 _GB, _MB = 1e9, 1e6
@@ -41,28 +81,28 @@ class Finding(NamedTuple):
     state: str
     text: str
     help: str = ""
-    data: dict = {}
+    data: Mapping[str, object] = {}
 
 
-def _gigabytes(count):
+def _gigabytes(count: float) -> str:
     return f"{count / _GB:.1f} GB" if count >= _GB else f"{count / _MB:.0f} MB"
 
 
-def _read(path):
+def _read(path: str) -> str:
     """The text of a small file; "" if it cannot be read."""
     with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
         return file.read().strip()
     return ""
 
 
-def _first_line(text):
+def _first_line(text: str) -> str:
     return (text.strip().splitlines() or [""])[0]
 
 
 # ---- the programs, the kernel, the way in
 
 
-def programs(named, chosen):
+def programs(named: str, chosen: str) -> Iterator[Finding]:
     """ddipfs, its engine, and this package, which belong together."""
     try:
         program = mount.program()
@@ -87,12 +127,12 @@ def programs(named, chosen):
         yield Finding("ddipfs", OK, f"{version}, {program}", "", data | {"engine": engine})
 
 
-def _engine(folder):
+def _engine(folder: str) -> str | None:
     places = (f"{folder}/ddip-engine", f"{folder}/../libexec/ddipfs/ddip-engine")
     return os.environ.get("DDIP_ENGINE") or next((p for p in places if os.access(p, os.X_OK)), None)
 
 
-def kernel(named, chosen):
+def kernel(named: str, chosen: str) -> Iterator[Finding]:
     """The kernel and the C library."""
     release = platform.release()
     text = f"Linux {release}, {platform.machine()}, {' '.join(platform.libc_ver())}"
@@ -104,7 +144,7 @@ def kernel(named, chosen):
         yield Finding("kernel", OK, text, "", data)
 
 
-def mounting(named, chosen):
+def mounting(named: str, chosen: str) -> Iterator[Finding]:
     """/dev/fuse, and who may mount; without both there is the socket."""
     why, help_ = _cannot_mount()
     if why:
@@ -115,7 +155,7 @@ def mounting(named, chosen):
         yield Finding("mounting", OK, f"/dev/fuse, {how}", "", {"mount": True})
 
 
-def _cannot_mount():
+def _cannot_mount() -> tuple[str, str]:
     """Why this user can mount nothing, and what helps; ("", "") if nothing is in the way."""
     try:
         os.close(os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC))
@@ -144,12 +184,12 @@ def _cannot_mount():
     return "", ""
 
 
-def _needs_helper():
+def _needs_helper() -> bool:
     """False for a process that may mount by itself (CAP_SYS_ADMIN)."""
     return not int(_status("CapEff") or "0", 16) >> 21 & 1
 
 
-def _status(key):
+def _status(key: str) -> str:
     """A value of /proc/self/status; "" if it is not there."""
     for line in _read("/proc/self/status").splitlines():
         if line.startswith(f"{key}:"):
@@ -160,7 +200,7 @@ def _status(key):
 # ---- Python
 
 
-def default_python():
+def default_python() -> str:
     """The Python that ddipfs chooses by itself (options_python in fs/options.c)."""
     venv = os.environ.get("VIRTUAL_ENV")
     places = [f"{venv}/bin/python"] if venv else []
@@ -214,7 +254,7 @@ out.flush()
 _OTHER_PYTHON = "another Python: ddip doctor PYTHON, ddip mount -o python=PYTHON"
 
 
-def python(named, chosen):
+def python(named: str, chosen: str) -> Iterator[Finding]:
     """The Python of the ranks, with IPython, NumPy, torch and NCCL."""
     chosen = chosen or _group_python(named) or default_python()
     read, write = os.pipe()
@@ -237,7 +277,7 @@ def python(named, chosen):
             text = f"{chosen} does not run: {_last_line(complaints)}"
             yield Finding("Python", BAD, text, _OTHER_PYTHON)
             return
-        about = json.loads(line)
+        about: _AboutPython = json.loads(line)
         yield from _about_python(about)
         install = f"{about['executable']} -m pip install"
         if not about["torch"]:
@@ -250,13 +290,13 @@ def python(named, chosen):
             yield Finding("torch", BAD, text, f"{install} --force-reinstall torch")
 
 
-def _last_line(fd):
+def _last_line(fd: int) -> str:
     """The last line that a program has written to its stderr."""
     text = os.pread(fd, 1 << 20, 0).decode("utf-8", "replace").strip()
     return text.splitlines()[-1] if text else "it says nothing"
 
 
-def _group_python(named):
+def _group_python(named: str) -> str | None:
     """The Python that the group of the mount in use is set to; None if there is no such mount."""
     places = [named] if named else list(where.mounts())
     if len(places) != 1 or _trouble_of(places[0]):
@@ -269,7 +309,7 @@ def _group_python(named):
     return None
 
 
-def _about_python(about):
+def _about_python(about: _AboutPython) -> Iterator[Finding]:
     text = f"{about['version']}, {about['executable']}"
     if not about["cpython"]:
         text += ": CPython with its GIL is needed"
@@ -279,14 +319,16 @@ def _about_python(about):
         yield Finding("Python", BAD, text, _OTHER_PYTHON, about)
     else:
         yield Finding("Python", OK, text, "", about)
-    for name, without in ("IPython", "cells have no magics"), ("NumPy", "tensors have no npy view"):
-        version = about[name.lower()]
+    for name, version, without in (
+        ("IPython", about["ipython"], "cells have no magics"),
+        ("NumPy", about["numpy"], "tensors have no npy view"),
+    ):
         text = version or f"none: {without}"
         help_ = "" if version else f"{about['executable']} -m pip install {name.lower()}"
         yield Finding(name, OK if version else NONE, text, help_, {"version": version})
 
 
-def _about_torch(about, install):
+def _about_torch(about: _AboutTorch, install: str) -> Iterator[Finding]:
     build = f"CUDA {about['cuda']}" if about["cuda"] else "no CUDA"
     build = f"ROCm {about['hip']}" if about["hip"] else build
     text = f"{about['version']} ({build})"
@@ -317,7 +359,7 @@ def _about_torch(about, install):
 # ---- GPUs
 
 
-def _has_gpu():
+def _has_gpu() -> bool:
     """True if there is an NVIDIA GPU, with or without a driver."""
     if os.path.exists("/dev/nvidia0"):
         return True
@@ -332,29 +374,29 @@ def _has_gpu():
 class _Nvml:
     """NVIDIA's library that reports on GPUs. Of an old driver, functions may be missing."""
 
-    def __init__(self, library):
+    def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
 
-    def call(self, name, *args):
+    def call(self, name: str, *args: object) -> bool:
         """True if there is such a function, and it succeeds. The newest version of it is taken."""
         for version in ("_v2", ""):
             with contextlib.suppress(AttributeError):
                 return getattr(self._library, name + version)(*args) == 0
         return False
 
-    def text(self, name, *args):
+    def text(self, name: str, *args: object) -> str:
         """The text that a function writes; "" if it fails."""
         text = ctypes.create_string_buffer(96)
         done = self.call(name, *args, text, ctypes.c_uint(len(text)))
         return text.value.decode(errors="replace") if done else ""
 
-    def number(self, name):
+    def number(self, name: str) -> int:
         """The number that a function writes; 0 if it fails."""
         number = ctypes.c_uint(0)
         return number.value if self.call(name, ctypes.byref(number)) else 0
 
 
-def gpus(named, chosen):
+def gpus(named: str, chosen: str) -> Iterator[Finding]:
     """NVIDIA's driver and its GPUs, by NVML."""
     try:
         nvml = _Nvml(ctypes.CDLL(os.environ.get("DDIP_NVML") or "libnvidia-ml.so.1"))
@@ -377,23 +419,24 @@ def gpus(named, chosen):
     text = f"NVIDIA {version or 'of unknown version'}"
     text += f", for CUDA up to {newest}" if newest else ""
     yield Finding("driver", OK, text, "", {"version": version, "cuda": newest})
-    found = []
+    found: list[_Gpu] = []
     for index in range(nvml.number("nvmlDeviceGetCount")):
         handle, memory = ctypes.c_void_p(), (ctypes.c_ulonglong * 3)()  # total, free, used
         if nvml.call("nvmlDeviceGetHandleByIndex", index, ctypes.byref(handle)):
-            gpu = {"index": index, "name": nvml.text("nvmlDeviceGetName", handle)}
+            gpu: _Gpu = {"index": index, "name": nvml.text("nvmlDeviceGetName", handle)}
             if nvml.call("nvmlDeviceGetMemoryInfo", handle, memory):
                 gpu |= {"bytes": memory[0], "free": memory[1]}
             found.append(gpu)
     yield _gpus(found)
 
 
-def _gpus(found):
+def _gpus(found: list[_Gpu]) -> Finding:
     if not found:
         return Finding("GPUs", NONE, "none: ranks compute on the CPU", "", {"gpus": []})
     names = [gpu["name"] or "of unknown name" for gpu in found]
     text = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
-    free, whole = (sum(gpu.get(key, 0) for gpu in found) for key in ("free", "bytes"))
+    free = sum(gpu.get("free", 0) for gpu in found)
+    whole = sum(gpu.get("bytes", 0) for gpu in found)
     text += f"; {_gigabytes(free)} of {_gigabytes(whole)} free" if whole else ""
     return Finding("GPUs", OK, text, "", {"gpus": found})
 
@@ -401,7 +444,7 @@ def _gpus(found):
 # ---- network, limits, room
 
 
-def network(named, chosen):
+def network(named: str, chosen: str) -> Iterator[Finding]:
     """The interfaces that gloo uses: on one host the loopback."""
     try:
         with socket.create_server(("127.0.0.1", 0)) as server:
@@ -414,16 +457,16 @@ def network(named, chosen):
     yield Finding("gloo", OK, text, "", {"interface": other})
 
 
-def _limit(kind):
+def _limit(kind: int) -> list[int | None]:
     soft, hard = resource.getrlimit(kind)
     return [None if each == resource.RLIM_INFINITY else each for each in (soft, hard)]
 
 
-def _limit_text(value, unit=str):
+def _limit_text(value: int | None, unit: Callable[[int], str] = str) -> str:
     return "unlimited" if value is None else unit(value)
 
 
-def limits(named, chosen):
+def limits(named: str, chosen: str) -> Iterator[Finding]:
     """What a process may use."""
     soft, hard = _limit(resource.RLIMIT_NOFILE)
     text, data = f"{_limit_text(soft)}, at most {_limit_text(hard)}", {"soft": soft, "hard": hard}
@@ -443,7 +486,7 @@ def limits(named, chosen):
     yield Finding("stack", WARN if low else OK, text, help_, {"soft": soft})
 
 
-def _processes():
+def _processes() -> Finding:
     """How many more processes and threads this user may have."""
     soft, _ = _limit(resource.RLIMIT_NPROC)
     left = []
@@ -461,7 +504,7 @@ def _processes():
     return Finding("processes", WARN if low else OK, text, help_, {"left": least})
 
 
-def _threads_of(uid):
+def _threads_of(uid: int) -> int:
     count = 0
     for pid in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
@@ -470,13 +513,13 @@ def _threads_of(uid):
     return count
 
 
-def shared_memory(named, chosen):
+def shared_memory(named: str, chosen: str) -> Iterator[Finding]:
     """/dev/shm, which NCCL and DataLoader use."""
     help_ = "mount -o remount,size=8G /dev/shm; docker run --shm-size=8g"
     try:
         room = os.statvfs("/dev/shm")
     except OSError as e:
-        yield Finding("/dev/shm", WARN, e.strerror, "mount -t tmpfs tmpfs /dev/shm")
+        yield Finding("/dev/shm", WARN, str(e.strerror), "mount -t tmpfs tmpfs /dev/shm")
         return
     size, free = room.f_blocks * room.f_frsize, room.f_bavail * room.f_frsize
     data = {"bytes": size, "free": free}
@@ -490,7 +533,7 @@ def shared_memory(named, chosen):
         yield Finding("/dev/shm", OK, text, "", data)
 
 
-def spools(named, chosen):
+def spools(named: str, chosen: str) -> Iterator[Finding]:
     """Where ddipfs keeps the output of ranks."""
     root = os.environ.get("DDIP_STATE") or os.environ.get("TMPDIR") or "/var/tmp"
     folder = os.path.join(root, f"ddipfs-{os.getuid()}")
@@ -524,7 +567,7 @@ class _Vector(ctypes.Structure):
     _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
 
 
-def memory_reads(named, chosen):
+def memory_reads(named: str, chosen: str) -> Iterator[Finding]:
     """Whether the daemon may read variables from the memory of ranks, and wait for them."""
     scope = _read("/proc/sys/kernel/yama/ptrace_scope") or "0"
     data = {"ptrace_scope": int(scope)}
@@ -545,7 +588,7 @@ def memory_reads(named, chosen):
     yield Finding(name, BAD, f"variables cannot be read: process_vm_readv: {why}", help_, data)
 
 
-def _why_unreadable():
+def _why_unreadable() -> str:
     """Why the memory of a child of this process cannot be read; "" if it can."""
     here, there = ctypes.create_string_buffer(8), ctypes.create_string_buffer(b"readable", 8)
     waits, ends = os.pipe()
@@ -566,7 +609,7 @@ def _why_unreadable():
     return why
 
 
-def _trouble_of(place):
+def _trouble_of(place: str) -> str:
     """What is wrong with a mount or a socket; "" if it answers. It may hang for ever."""
     read, write = os.pipe()
     pid = os.fork()
@@ -586,7 +629,7 @@ def _trouble_of(place):
     return text
 
 
-def mounts(named, chosen):
+def mounts(named: str, chosen: str) -> Iterator[Finding]:
     """The mounts of this user, and the socket: each may be dead, or hang."""
     mounted = where.mounts()
     found = list(dict.fromkeys([*filter(None, [named]), *mounted]))
@@ -605,7 +648,7 @@ def mounts(named, chosen):
 
 
 # name, probe, how long it may take, what helps if it takes longer
-TABLE = (
+TABLE: tuple[tuple[str, Probe, int, str], ...] = (
     ("ddipfs", programs, 10, "ddipfs --version"),
     ("kernel", kernel, 10, "uname -a"),
     ("mounting", mounting, 10, "ls -l /dev/fuse"),

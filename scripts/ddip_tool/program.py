@@ -1,5 +1,7 @@
 """ddip run: runs a program as torchrun does, in new processes; -k: in the existing ones."""
 
+from __future__ import annotations
+
 import contextlib
 import json
 import os
@@ -15,12 +17,20 @@ from ddip.mounts import files
 from stdin import Stdin
 from tool import DIED, NOTHING, RAISED, REFUSED, USAGE, Failure, Options, say
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from ddip.cells.cell import Cell
+    from ddip.mounts.files import OpenFile
+    from tool import Tool
+
 _PIECE = 1 << 20
 # A program that is no Python (--no-python). In a rank, it is a child.
 _EXECUTE = b"import os, sys\nos.execvp(sys.argv[0], sys.argv)\n"
 
 
-def run(tool, words):
+def run(tool: Tool, words: Sequence[str]) -> int:
     """ddip run: the whole verb. Returns the exit status."""
     options = _options(tool, words)
     argv, is_module = options.rest, options.has("module")
@@ -29,14 +39,15 @@ def run(tool, words):
         return _run(tool, options, words, source)
 
 
-def _run(tool, options, words, source):
+def _run(tool: Tool, options: Options, words: Sequence[str], source: bytes) -> int:
     """Runs what the options say: a module, or a program whose source was read."""
     argv, is_module = list(options.rest), options.has("module")
     is_stdin = argv[0] == "-" and not is_module
     file = None if is_module or is_stdin or options.has("no-python") else argv[0]
     choice = _choice(tool, options)
-    about = {
-        "module": argv.pop(0) if is_module else None,
+    module = argv.pop(0) if is_module else None
+    about: dict[str, object] = {
+        "module": module,
         "argv": argv,
         "cwd": os.getcwd(),
         "env": _environment() | _settings(tool, options.given.get("env", ())),
@@ -44,6 +55,7 @@ def _run(tool, options, words, source):
         "terminal": _terminals(choice.first) if choice.is_plain() else {},
     }
     size, restarts = _size(tool, options), torchrun.number(tool, options, "max-restarts")
+    logs = options.last("log-dir")
     if not choice.quiet:
         torchrun.tell_needless(options)
         if choice.ranks:
@@ -54,7 +66,7 @@ def _run(tool, options, words, source):
             if not about["keep"]:
                 force = options.has("force") or attempt > 0
                 renewed.enter_context(_new_processes(tool, force, words, size))
-            about["beside"] = beside.send(tool, choice, file, about["module"])
+            about["beside"] = beside.send(tool, choice, file, module)
             stdin = Stdin(tool, choice.first, ended=is_stdin, by_line=False)
             about["stdin"] = None if choice.detach else stdin.ranks()
             cell = b"# ddip run: %s\n%s" % (json.dumps(about).encode(), source)
@@ -62,8 +74,8 @@ def _run(tool, options, words, source):
             try:
                 status = run_cell(tool, cell, choice, False, stdin, begun)
             finally:
-                if options.last("log-dir") and begun.cell:
-                    _copy_logs(options.last("log-dir"), begun.cell, attempt)
+                if logs and begun.cell:
+                    _copy_logs(logs, begun.cell, attempt)
         if status not in (RAISED, DIED) or attempt == restarts:
             break
         say(f"attempt {attempt + 1} of {restarts + 1} failed: the program starts again")
@@ -73,16 +85,16 @@ def _run(tool, options, words, source):
 class _Begun:
     """Called with a cell once it has been queued: then others may have the group."""
 
-    def __init__(self, release):
+    def __init__(self, release: Callable[[], object]) -> None:
         self._release = release
-        self.cell = None
+        self.cell: Cell | None = None
 
-    def __call__(self, cell):
+    def __call__(self, cell: Cell) -> None:
         self.cell = cell
         self._release()
 
 
-def _options(tool, words):
+def _options(tool: Tool, words: Sequence[str]) -> Options:
     """The options, of which some exclude each other. Raises Failure."""
     flags = FLAGS | {"f": "force", "k": "keep", "m": "module"}
     valued = VALUED | {"e": "env", "t": "tee", "o": "option", "hosts": "hosts"}
@@ -111,13 +123,13 @@ _EXCLUDED = (
 )
 
 
-def _spelt(name):
+def _spelt(name: str) -> str:
     """An option as people know it: ours by its letter."""
     letters = {"force": "-f", "keep": "-k", "module": "-m", "detach": "-d", "ranks": "-r"}
     return letters.get(name, f"--{name}")
 
 
-def _choice(tool, options):
+def _choice(tool: Tool, options: Options) -> Choice:
     """What is shown: --tee, --redirects and --local-ranks-filter besides ddip's own options."""
     if ":" in (options.last("ranks") or ""):
         raise tool.misuse("-r: want ranks, as in 0,2-3; torchrun's -r is --redirects here")
@@ -130,15 +142,16 @@ def _choice(tool, options):
     return choice
 
 
-def _size(tool, options):
+def _size(tool: Tool, options: Options) -> int | None:
     """The size that the group shall have for --nproc-per-node; None: the one that it has."""
-    if options.has("nnodes"):
-        torchrun.check_nodes(tool, "--nnodes", options.last("nnodes"))
+    nodes, wanted = options.last("nnodes"), options.last("nproc-per-node")
+    if nodes is not None:
+        torchrun.check_nodes(tool, "--nnodes", nodes)
     elif options.has("standalone"):
         torchrun.check_nodes(tool, "--standalone", "1")
-    if not options.has("nproc-per-node"):
+    if wanted is None:
         return None
-    size, now = torchrun.size_of(tool, options.last("nproc-per-node")), tool.group.size
+    size, now = torchrun.size_of(tool, wanted), tool.group.size
     hosts = tool.group.read("hosts").splitlines()
     is_local = "\nhosts local\n" in "\n" + tool.group.read("ctl")
     if now == (size if is_local else size * len(hosts)):
@@ -152,7 +165,7 @@ def _size(tool, options):
     return size
 
 
-def _copy_logs(folder, cell, attempt):
+def _copy_logs(folder: str, cell: Cell, attempt: int) -> None:
     """Copies what a cell has printed to FOLDER/GROUP-CELL/attempt_N/RANK/{stdout,stderr}.log."""
     name = f"{os.path.basename(cell.group.path)}-{cell.number}"
     try:
@@ -167,13 +180,13 @@ def _copy_logs(folder, cell, attempt):
         raise Failure(REFUSED, f"--log-dir: {e.filename or folder}: {e.strerror}") from None
 
 
-def _copy(source, target):
+def _copy(source: str, target: str) -> None:
     with files.open_(source) as file, open(target, "wb") as log:
         while piece := file.read(_PIECE):
             log.write(piece)
 
 
-def _source(file):
+def _source(file: str) -> bytes:
     """Reads the whole program before anything is done, because half of one must not run."""
     if file != "-" and not os.path.exists(file):
         raise Failure(NOTHING, f"{file or repr(file)}: no such file")
@@ -184,7 +197,7 @@ def _source(file):
         raise Failure(NOTHING, f"{file}: {e.strerror}") from e
 
 
-def _environment():
+def _environment() -> dict[str, str]:
     """The caller's environment, and the terminal's size, which the program cannot query itself."""
     env = dict(os.environ)
     if os.isatty(1):
@@ -195,12 +208,12 @@ def _environment():
     return env
 
 
-def _terminals(rank):
+def _terminals(rank: int) -> dict[str, int]:
     """The streams of this rank that are shown on a terminal."""
     return {name: rank for fd, name in ((1, "stdout"), (2, "stderr")) if os.isatty(fd)}
 
 
-def _settings(tool, pairs):
+def _settings(tool: Tool, pairs: Sequence[str]) -> dict[str, str]:
     """The variables of -e K=V."""
     for pair in pairs:
         if "=" not in pair[1:]:
@@ -209,7 +222,9 @@ def _settings(tool, pairs):
 
 
 @contextlib.contextmanager
-def _new_processes(tool, force, words, size):
+def _new_processes(
+    tool: Tool, force: bool, words: Sequence[str], size: int | None
+) -> Iterator[None]:
     """Gives the group new processes once nothing runs, and this size. Keeps out others that want
     the same until the context ends, when the program has been queued."""
     with files.open_(tool.path("status")) as lock, files.open_(tool.path("events")) as events:
@@ -225,7 +240,7 @@ def _new_processes(tool, force, words, size):
         yield
 
 
-def _start_with(tool, size, before):
+def _start_with(tool: Tool, size: int, before: str) -> None:
     """Starts the group with another size; if that fails, it is left stopped with the old one."""
     tool.ctl("stop")
     try:
@@ -238,7 +253,9 @@ def _start_with(tool, size, before):
     say(f"the group has {size} ranks now; it had {before}")
 
 
-def _when_at_rest(tool, events, force, words):
+def _when_at_rest(
+    tool: Tool, events: OpenFile, force: bool, words: Sequence[str]
+) -> dict[str, str]:
     """Waits until nothing runs. Returns the status. Raises Failure if variables would be lost."""
     told = False
     while True:
@@ -253,7 +270,7 @@ def _when_at_rest(tool, events, force, words):
         files.read_live(events, 1 << 16, tool.group.path)
 
 
-def _question(tool, words):
+def _question(tool: Tool, words: Sequence[str]) -> str:
     """What to type if cells have left variables."""
     line = shlex.join(words)
     return (

@@ -1,9 +1,12 @@
 """ddip shell: a prompt whose lines run on the ranks, with history and completion."""
 
+from __future__ import annotations
+
 import ast
 import codeop
 import functools
 import importlib
+import io
 import os
 import string
 import sys
@@ -12,6 +15,14 @@ from cells import FLAGS, VALUED, Choice, run_cell
 from ddip.errors import DipError
 from ddip.notebook import complete
 from tool import OK, REFUSED, Failure, Options, bytes_of, complain, put_out, say
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import ModuleType
+
+    from ddip.groups import Group
+    from tool import Tool
 
 _HISTORY_LINES = 5000
 _PASTE = "set enable-bracketed-paste on"  # pasted text is one source, including its empty lines
@@ -25,12 +36,12 @@ _SETTINGS = (
 )
 
 
-def shell(tool, words):
+def shell(tool: Tool, words: Sequence[str]) -> int:
     """ddip shell. Ctrl-C at the prompt discards what was typed, otherwise interrupts the cell."""
     options = Options(tool, words, FLAGS, VALUED)
     if options.rest or options.has("quiet") or options.has("detach"):
         raise tool.misuse()
-    if sys.stdin is None or sys.stdout is None:
+    if not isinstance(sys.stdin, io.TextIOWrapper) or sys.stdout is None:
         raise Failure(REFUSED, "a shell needs a standard input and a standard output")
     sys.stdin.reconfigure(errors="surrogateescape")  # ranks tell of bytes that are not UTF-8
     choice = Choice(tool, options)
@@ -49,7 +60,7 @@ def shell(tool, words):
     return OK
 
 
-def _run(tool, source, choice):
+def _run(tool: Tool, source: str, choice: Choice) -> None:
     try:
         run_cell(tool, source, choice, results=True)
     except (DipError, Failure) as e:
@@ -58,11 +69,11 @@ def _run(tool, source, choice):
         pass
 
 
-def _read(prompt):
+def _read(prompt: str) -> str | None:
     """One piece of Python; "" if it was discarded, None at the end of input."""
     compiler = codeop.CommandCompiler()
     compiler.compiler.flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-    lines = []
+    lines: list[str] = []
     try:
         while True:
             lines.append(_line("... " if lines else prompt))
@@ -75,14 +86,14 @@ def _read(prompt):
         return None
 
 
-def _line(prompt):
+def _line(prompt: str) -> str:
     if os.isatty(0) and os.isatty(1):
         return input(prompt)
     put_out(bytes_of(prompt))  # input() would keep what it cannot write, and fail when Python ends
     return input()
 
 
-def _is_whole(source, compiler):
+def _is_whole(source: str, compiler: codeop.CommandCompiler) -> bool:
     """False if more must follow. Invalid Python is whole: ranks report it, or it is a magic."""
     try:
         return compiler(source, "<shell>", "single") is not None
@@ -94,7 +105,7 @@ def _is_whole(source, compiler):
 
 
 @functools.cache
-def _readline():
+def _readline() -> ModuleType | None:
     """The module; None if this Python was built without it. Not for other verbs: it handles the
     signal for a new terminal size, and sets LINES and COLUMNS, which curses then obeys."""
     try:
@@ -103,7 +114,7 @@ def _readline():
         return None
 
 
-def _begin(group, history):
+def _begin(group: Group, history: str) -> None:
     readline = _readline()
     if readline is None:
         return
@@ -112,14 +123,14 @@ def _begin(group, history):
         readline.parse_and_bind(setting)
     readline.set_history_length(_HISTORY_LINES)
     readline.set_completer_delims(string.whitespace + string.punctuation.replace("_", ""))
-    readline.set_completer(_Completer(group))
+    readline.set_completer(_Completer(group, readline))
     try:
         readline.read_history_file(history)
     except OSError:
         pass  # there is no history yet
 
 
-def _end(history):
+def _end(history: str) -> None:
     readline = _readline()
     if readline is None:
         return
@@ -132,18 +143,18 @@ def _end(history):
 class _Completer:
     """Called by readline for the names that fit at the cursor: (text, 0), (text, 1), …"""
 
-    def __init__(self, group):
+    def __init__(self, group: Group, readline: ModuleType) -> None:
         self._group = group
-        self._found = []
+        self._readline = readline
+        self._found: list[str] = []
 
-    def __call__(self, text, state):
+    def __call__(self, text: str, state: int) -> str | None:
         if state == 0:
-            readline = _readline()
-            line = readline.get_line_buffer()[: readline.get_endidx()]
+            line = self._readline.get_line_buffer()[: self._readline.get_endidx()]
             self._found = self._complete(line)
         return self._found[state] if state < len(self._found) else None
 
-    def _complete(self, line):
+    def _complete(self, line: str) -> list[str]:
         if not line.strip():
             return ["    "]
         try:

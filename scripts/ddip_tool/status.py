@@ -1,10 +1,18 @@
 """ddip status."""
 
+from __future__ import annotations
+
 from ddip.mounts import files
 from tool import OK, put_out
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-def status(tool, words):
+    from tool import Tool
+
+
+def status(tool: Tool, words: Sequence[str]) -> int:
     """The state of the group and of each rank."""
     if words:
         raise tool.misuse()

@@ -1,5 +1,7 @@
 """What the verbs share: exit statuses, messages, -x, options, the group."""
 
+from __future__ import annotations
+
 import contextlib
 import errno
 import functools
@@ -10,6 +12,12 @@ import time
 from ddip.errors import DipError
 from ddip.groups import Group
 from ddip.mounts import files, where
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from typing_extensions import Buffer
 
 OK, RAISED, USAGE, NOTHING, REFUSED, DROPPED, DIED = range(7)
 TIMEOUT = 124
@@ -27,7 +35,7 @@ _STATES = {
     "cancelled": DROPPED,
     "lost": DIED,
 }
-_ERRNOS = {
+_ERRNOS: dict[int | None, int] = {
     errno.ENOENT: NOTHING,
     errno.EINTR: INTERRUPTED,
     errno.EREMOTEIO: RAISED,
@@ -38,7 +46,7 @@ _ERRNOS = {
 }
 
 
-def status_of(state):
+def status_of(state: str) -> int:
     """The exit status for the final state of a cell."""
     return _STATES.get(state, REFUSED)
 
@@ -46,12 +54,12 @@ def status_of(state):
 class Failure(Exception):
     """Ends the tool with this exit status and this text."""
 
-    def __init__(self, status, text):
+    def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
         self.status = status
 
 
-def failure_of(error):
+def failure_of(error: DipError | OSError) -> Failure:
     """The Failure for a DipError or an OSError."""
     text = str(error)
     if not isinstance(error, DipError):
@@ -59,7 +67,7 @@ def failure_of(error):
     return Failure(_ERRNOS.get(error.errno, REFUSED), text)
 
 
-def complain(text):
+def complain(text: str) -> None:
     """Writes to standard error; a failure to do so cannot be reported anywhere.
 
     Not through sys.stderr: it keeps what it could not write, and fails again when Python ends.
@@ -68,12 +76,12 @@ def complain(text):
         write_all(2, bytes_of(text))
 
 
-def say(text):
+def say(text: str) -> None:
     """Prints a message of the tool itself."""
     complain(f"{text}\n" if text.startswith("usage: ") else f"ddip: {text}\n")
 
 
-def bytes_of(text):
+def bytes_of(text: str) -> bytes:
     """Text as UTF-8, with the bytes that surrogateescape stands for."""
     try:
         return text.encode("utf-8", "surrogateescape")
@@ -81,7 +89,7 @@ def bytes_of(text):
         return text.encode("utf-8", "surrogatepass")
 
 
-def write_all(fd, data):
+def write_all(fd: int, data: Buffer) -> None:
     """Writes bytes to a descriptor. Raises OSError."""
     view = memoryview(data)
     while view:
@@ -89,7 +97,7 @@ def write_all(fd, data):
 
 
 @contextlib.contextmanager
-def output_told():
+def output_told() -> Iterator[None]:
     """Turns an OSError of standard output into a Failure, except for a pipe that nobody reads."""
     try:
         yield
@@ -99,19 +107,19 @@ def output_told():
         raise Failure(REFUSED, f"standard output: {e.strerror}") from e
 
 
-def put_out(data):
+def put_out(data: Buffer) -> None:
     """Writes bytes to standard output. Raises Failure, or BrokenPipeError."""
     with output_told():
         write_all(1, data)
 
 
-def end_output():
+def end_output() -> None:
     """Closes standard output: some file systems report only then that there was no room."""
     with output_told():
         os.close(1)
 
 
-def number_of(tool, word):
+def number_of(tool: Tool, word: str) -> int:
     """The number of an existing rank. Raises Failure."""
     if not word.isdecimal():
         raise Failure(USAGE, f"a rank is a number, not '{word}'")
@@ -123,7 +131,7 @@ def number_of(tool, word):
 class Tool:
     """One call of the tool: its mount and group, how the verb is used, and what -x prints."""
 
-    def __init__(self, named, group, trace, usage):
+    def __init__(self, named: str, group: str, trace: str, usage: str) -> None:
         """named: the mount given by -m, or ""."""
         self.named = (named or os.environ.get("DDIP_MOUNT", "")).rstrip("/")
         self.verb = usage.split()[0]
@@ -132,12 +140,12 @@ class Tool:
         self._usage = usage
         self.is_own = False
 
-    def use(self, place):
+    def use(self, place: str) -> None:
         """Means the first group at this place, whose daemon is the call's own, from now on."""
         self.mount, self._name, self.is_own = place, FIRST_GROUP, True
 
     @functools.cached_property
-    def mount(self):
+    def mount(self) -> str:
         """Where the files are: a mount point, or a socket. Raises Failure."""
         try:
             found = where.locate(self.named) if self.named else where.find()
@@ -151,7 +159,7 @@ class Tool:
         raise Failure(NOTHING, text)
 
     @functools.cached_property
-    def group(self):
+    def group(self) -> Group:
         """The group that is meant. Raises Failure."""
         path = os.path.join(self.mount, self._name)
         if not self._name or not files.isdir(path):
@@ -159,27 +167,27 @@ class Tool:
             raise Failure(NOTHING, text)
         return Group(path)
 
-    def show(self, text):
+    def show(self, text: str) -> None:
         """-x: prints a file operation as one would type it."""
         if self._trace:
             complain(f"+ {text}\n")
 
-    def misuse(self, text=""):
+    def misuse(self, text: str = "") -> Failure:
         """The Failure for wrong arguments: what is wrong, and how the verb is used."""
         usage = f"usage: ddip {self._usage}"
         return Failure(USAGE, f"{text}\n{usage}" if text else usage)
 
-    def path(self, name):
+    def path(self, name: str) -> str:
         """The path of a file of the group."""
         return os.path.join(self.group.path, name)
 
-    def read(self, name):
+    def read(self, name: str) -> str:
         """The text of a file of the group, shown by -x."""
         self.show(f"cat {self.path(name)}")
         return self.group.read(name)
 
     @contextlib.contextmanager
-    def telling(self, what):
+    def telling(self, what: str) -> Iterator[None]:
         """Turns an OSError into a DipError, with the group's own text if there is one."""
         since = time.time()
         try:
@@ -187,7 +195,7 @@ class Tool:
         except OSError as e:
             raise self.group.error_from(e, what, since) from e
 
-    def put(self, name, pieces):
+    def put(self, name: str, pieces: Iterable[Buffer]) -> None:
         """Writes bytes into a file of the group and waits for the outcome. Raises DipError."""
         with self.telling(name):
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
@@ -196,12 +204,12 @@ class Tool:
                     files.write_all(file, piece)
                 file.fsync()
 
-    def tell(self, name, verb):
+    def tell(self, name: str, verb: str) -> None:
         """Writes a verb to a file that acts on it at once. Raises OSError."""
         self.show(f"echo {verb} > {self.path(name)}")
         files.write(self.path(name), verb.encode() + b"\n")
 
-    def ctl(self, verb):
+    def ctl(self, verb: str) -> None:
         """Writes a verb to the group's ctl and waits until that has taken effect."""
         self.show(f"echo {verb} > {self.path('ctl')}")
         self.group.ctl(verb)
@@ -218,12 +226,21 @@ class Options:
     said of it, or None.
     """
 
-    def __init__(self, tool, words, flags, valued, spell=str, refuse=lambda word: None, mixed=True):
-        self.given = {}
+    def __init__(
+        self,
+        tool: Tool,
+        words: Sequence[str],
+        flags: Mapping[str, str],
+        valued: Mapping[str, str],
+        spell: Callable[[str], str] = str,
+        refuse: Callable[[str], str | None] = lambda word: None,
+        mixed: bool = True,
+    ) -> None:
+        self.given: dict[str, list[str]] = {}
         self._words = list(words)
         self._tool = tool
         self._flags, self._valued, self._spell, self._refuse = flags, valued, spell, refuse
-        self.rest = []
+        self.rest: list[str] = []
         while self._words:
             word = self._words.pop(0)
             if word == "--":
@@ -238,7 +255,7 @@ class Options:
                 self._take_letters(word)
         self.rest += self._words
 
-    def _take_long(self, word):
+    def _take_long(self, word: str) -> None:
         """Takes a word like --ranks=0."""
         name, equals, value = word[2:].partition("=")
         if name not in (*self._flags.values(), *self._valued.values()):
@@ -250,7 +267,7 @@ class Options:
         else:
             raise self._unknown(word)
 
-    def _take_letters(self, word):
+    def _take_letters(self, word: str) -> None:
         """Takes a word like -aqr0."""
         for at, letter in enumerate(word[1:], 2):
             if letter in self._valued:
@@ -261,23 +278,23 @@ class Options:
                 raise self._unknown(word)
             self.given[self._flags[letter]] = []
 
-    def _add(self, name, value):
+    def _add(self, name: str, value: str) -> None:
         self.given.setdefault(name, []).append(value)
 
-    def _unknown(self, word):
+    def _unknown(self, word: str) -> Failure:
         text = self._refuse(word.partition("=")[0])
         return Failure(USAGE, text) if text else self._tool.misuse(f"no option {word}")
 
-    def _next(self, word):
+    def _next(self, word: str) -> str:
         if not self._words:
             raise self._tool.misuse(f"{word} requires an argument")
         return self._words.pop(0)
 
-    def has(self, name):
+    def has(self, name: str) -> bool:
         """True if the option was given."""
         return name in self.given
 
-    def last(self, name):
+    def last(self, name: str) -> str | None:
         """The option's value, the last if there are several; None if none was given."""
         values = self.given.get(name)
         return values[-1] if values else None

@@ -1,5 +1,7 @@
 """ddip top: shows live what all ranks do: a screen with keys on a terminal, else plain text."""
 
+from __future__ import annotations
+
 import contextlib
 import curses
 import os
@@ -11,6 +13,18 @@ from ddip.mounts import files
 from ddip.shown.overview import ALARM, CHOSEN, DIM, HEAD, PLAIN, TITLE, Overview
 from tool import NOTHING, OK, USAGE, Failure, Options, put_out, say
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import TypeAlias, TypeVar
+
+    from tool import Tool
+
+    _Number = TypeVar("_Number", int, float)
+    # a rank, how many lines of its output, and the size and the time of that
+    _Place: TypeAlias = tuple[int, int, tuple[int, float]]
+    _Line: TypeAlias = tuple[int, str]  # its style, its text
+
 _KEYS = "↑↓ choose a rank   i interrupt   s stack   q quit"
 _PIECE = 16 << 10  # bytes of a rank's output read for its last lines
 _CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")
@@ -18,7 +32,7 @@ _ESCAPE = 27
 _MANY = 1e6  # limit of seconds or rounds
 
 
-def top(tool, words):
+def top(tool: Tool, words: Sequence[str]) -> int:
     """The options are those of top(1)."""
     options = Options(tool, words, {}, {"d": "delay", "n": "number"})
     if options.rest:
@@ -40,7 +54,7 @@ def top(tool, words):
     return OK
 
 
-def _has_screen():
+def _has_screen() -> bool:
     """True if the terminal is known and can position its cursor; if not, says so."""
     try:
         curses.setupterm()
@@ -53,7 +67,7 @@ def _has_screen():
     return able
 
 
-def _number(options, name, kind):
+def _number(options: Options, name: str, kind: Callable[[str], _Number]) -> _Number | None:
     """The value of an option; None if it was not given."""
     text = options.last(name)
     if text is None:
@@ -70,29 +84,30 @@ def _number(options, name, kind):
 class Watch:
     """An Overview of a group, and the end of a rank's output."""
 
-    def __init__(self, tool):
+    def __init__(self, tool: Tool) -> None:
         self.tool = tool
         self._overview = Overview(tool.group)
         self.lines = self._overview.lines
-        self._output = (None, [])  # which end of which file; its lines
+        # which end of which file; its lines
+        self._output: tuple[_Place | None, list[str]] = (None, [])
 
     @property
-    def ranks(self):
+    def ranks(self) -> list[dict[str, str]]:
         """The rows of `ranks`."""
         return self._overview.ranks
 
-    def look(self):
+    def look(self) -> bool:
         """Reads what may have changed. False: nothing has. Raises Failure if the group is gone."""
         try:
             return self._overview.look()
         except OSError as e:
             raise Failure(NOTHING, f"{self.tool.group.path} is gone") from e
 
-    def output(self, rank, count):
+    def output(self, rank: int, count: int) -> tuple[list[str], bool]:
         """The last lines of a rank's output, and whether they may differ from before."""
         path = self.tool.path(f"rank{rank}/stdout")
         try:
-            place = rank, count, files.attributes(path)[1:]
+            place: _Place | None = (rank, count, files.attributes(path)[1:])
             if place == self._output[0]:
                 return self._output[1], False
             text = files.read_end(path, _PIECE)[0].decode("utf-8", "replace")
@@ -106,12 +121,13 @@ class Watch:
 class Screen:
     """The terminal: draws the screen and handles the keys."""
 
-    def __init__(self, screen, watch, delay):
+    def __init__(self, screen: curses.window, watch: Watch, delay: float) -> None:
         self._screen, self._watch, self._delay = screen, watch, delay
         self._chosen = 0
         self._note = ""  # what the last key did, or why it failed
-        self._overview = []
-        self._shown = None  # what the screen shows; None if it must be redrawn
+        self._overview: list[_Line] = []
+        # what the screen shows; None if it must be redrawn
+        self._shown: tuple[int, int, str, list[_Line]] | None = None
         with contextlib.suppress(curses.error):  # not every terminal can hide its cursor
             curses.curs_set(0)
         alarm = curses.A_BOLD
@@ -125,7 +141,7 @@ class Screen:
             DIM: curses.A_DIM,
         }  # fmt: skip
 
-    def run(self):
+    def run(self) -> None:
         """Runs until q is pressed."""
         while True:
             if self._watch.look() or self._shown is None:
@@ -142,7 +158,7 @@ class Screen:
                     self._press(key)
                     break
 
-    def _press(self, key):
+    def _press(self, key: int) -> None:
         self._note, self._shown = "", None
         if key == curses.KEY_UP:
             self._chosen -= 1
@@ -153,7 +169,7 @@ class Screen:
         elif key == ord("s"):
             self._page(f"rank{self._chosen}/stack")
 
-    def _tell(self, name, verb):
+    def _tell(self, name: str, verb: str) -> None:
         try:
             with self._watch.tool.telling(verb):
                 self._watch.tool.tell(name, verb)
@@ -161,7 +177,7 @@ class Screen:
         except DipError as e:
             self._note = str(e)
 
-    def _page(self, name):
+    def _page(self, name: str) -> None:
         """Shows a text until a key is pressed."""
         try:
             text = self._watch.tool.group.read(name)
@@ -174,7 +190,7 @@ class Screen:
         self._screen.timeout(-1)
         self._screen.getch()
 
-    def _draw(self):
+    def _draw(self) -> None:
         height, width = self._screen.getmaxyx()
         overview = self._part(height)
         y = len(overview)
@@ -192,7 +208,7 @@ class Screen:
         self._put(height - 1, self._note or _KEYS, curses.A_DIM)
         self._screen.refresh()
 
-    def _part(self, height):
+    def _part(self, height: int) -> list[_Line]:
         """The overview; cut to include the chosen rank and leave room for output if it is long."""
         heads = [line for line in self._overview if line[0] in (TITLE, ALARM, HEAD)]
         rows = self._overview[len(heads) :]
@@ -200,7 +216,7 @@ class Screen:
         begin = max(0, self._chosen - room + 1)
         return [*heads, *rows[begin : begin + room]]
 
-    def _put(self, y, text, style):
+    def _put(self, y: int, text: str, style: int) -> None:
         """Draws one line, as much of it as fits."""
         height, width = self._screen.getmaxyx()
         if 0 <= y < height:

@@ -4,10 +4,16 @@ what to write instead. ddip(1) has the same table.
 G in a text stands for the directory of the group.
 """
 
+from __future__ import annotations
+
 import os
 import re
 
 from tool import REFUSED, Failure, say
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tool import Options, Tool
 
 _STREAMS = re.compile(r"[0-3]|[0-9]+:[0-3](,[0-9]+:[0-3])*")  # --tee, --redirects
 HOSTS = (
@@ -43,7 +49,7 @@ INSTEAD = {
 _ALL = (*VALUED, *PLAIN, *INSTEAD)
 
 
-def spell(name):
+def spell(name: str) -> str:
     """The flag that is meant by a long option without its dashes, as argparse reads it: with `_`
     for `-`, or the beginning of one name only. Others are returned as they are."""
     plain = name.replace("_", "-")
@@ -53,7 +59,7 @@ def spell(name):
     return found[0] if len(found) == 1 else name
 
 
-def refuse(word):
+def refuse(word: str) -> str | None:
     """What to use instead of a flag of torchrun; None if it is not one of these."""
     name = spell(word.lstrip("-"))
     if name not in INSTEAD:
@@ -61,14 +67,14 @@ def refuse(word):
     return f"{word} is a flag of torchrun: {INSTEAD[name]}"
 
 
-def tell_needless(options):
+def tell_needless(options: Options) -> None:
     """Says which of the flags that were given change nothing."""
     given = [f"--{name}" for name in _NEEDLESS if options.has(name)]
     if given:
         say(f"not needed, as the ranks of a group know each other: {', '.join(given)}")
 
 
-def size_of(tool, text):
+def size_of(tool: Tool, text: str) -> int:
     """The number of ranks for a value of --nproc-per-node. Raises Failure."""
     if text.isdecimal() and int(text):
         return int(text)
@@ -83,7 +89,7 @@ def size_of(tool, text):
     raise tool.misuse(f"--nproc-per-node: want a number, auto, gpu or cpu, not '{text}'")
 
 
-def check_nodes(tool, flag, text):
+def check_nodes(tool: Tool, flag: str, text: str) -> None:
     """Raises Failure if the group is not on as many hosts as MIN[:MAX], which this flag says."""
     least, _, most = text.partition(":")
     most = most or least
@@ -96,7 +102,7 @@ def check_nodes(tool, flag, text):
         raise tool.misuse(f"{said}: the group is on {count}; {HOSTS}")
 
 
-def number(tool, options, name):
+def number(tool: Tool, options: Options, name: str) -> int:
     """The value of an option as a number; 0 if it was not given."""
     text = options.last(name) or "0"
     if not text.isdecimal():
@@ -104,7 +110,7 @@ def number(tool, options, name):
     return int(text)
 
 
-def streams(tool, options, name):
+def streams(tool: Tool, options: Options, name: str) -> bool:
     """True if --tee or --redirects names streams: 3, or 0:1,1:2 by rank. Only all of them can be
     redirected. Raises Failure."""
     text = options.last(name) or "0"
@@ -117,7 +123,7 @@ def streams(tool, options, name):
     return bool(re.search("[1-3](,|$)", text))
 
 
-def filtered(tool, options):
+def filtered(tool: Tool, options: Options) -> set[int] | None:
     """The ranks that --local-ranks-filter shows; None if it was not given. Raises Failure."""
     text = options.last("local-ranks-filter")
     if not text:
@@ -131,11 +137,12 @@ def filtered(tool, options):
     return {int(rank) for rank in text.split(",")}
 
 
-def variables(options, attempt, restarts):
+def variables(options: Options, attempt: int, restarts: int) -> dict[str, str]:
     """The variables that torchrun sets by its flags, in place of the engine's."""
     found = {}
-    if options.has("role"):
-        found["ROLE_NAME"] = options.last("role")
+    role = options.last("role")
+    if role is not None:
+        found["ROLE_NAME"] = role
     if restarts:
         found["TORCHELASTIC_RESTART_COUNT"] = str(attempt)
         found["TORCHELASTIC_MAX_RESTARTS"] = str(restarts)

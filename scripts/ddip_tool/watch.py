@@ -1,12 +1,20 @@
 """ddip watch: stops the running cell at the first step at which an expression is true."""
 
+from __future__ import annotations
+
 import shlex
 
 from ddip.cells import cell as cells
 from tool import OK, Options, complain, put_out, say, status_of
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
-def watch(tool, words):
+    from tool import Tool
+
+
+def watch(tool: Tool, words: Sequence[str]) -> int:
     """Prints where it has stopped, and keeps it there until Ctrl-C; -k: leaves it there."""
     options = Options(tool, words, {"k": "keep"}, {})
     if len(options.rest) != 1:
