@@ -122,6 +122,47 @@ is 'one rank' "$(ctl load ck)" 0
 like 'is told' "$(cat "$G/error")" 'net: it is sharded over the ranks: load it in a group of 2 ranks'
 printf '%s\n' stop 'size 2' start >"$G/ctl"
 
+# on meshes of two dimensions, and of tensor parallelism
+parallel='from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+class Pair(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(4, 6), torch.nn.Linear(6, 3)
+    def forward(self, x):
+        return self.down(self.up(x).relu())
+def pair(dims, names, sharded):
+    mesh, net = init_device_mesh("cpu", dims, mesh_dim_names=names), Pair()
+    if "tp" in names:
+        parallelize_module(net, mesh["tp"], {"up": ColwiseParallel(), "down": RowwiseParallel()})
+    return mesh, fully_shard(net, mesh=mesh[sharded]) if sharded else net
+def train_pair(steps):
+    for step in range(steps):
+        torch.manual_seed(step)
+        optimizer.zero_grad()
+        net(torch.randn(5, 4)).square().mean().backward()
+        optimizer.step()
+    local = [each for p in net.parameters() for each in (p, *optimizer.state[p].values())]
+    return [each.to_local().tolist() if hasattr(each, "to_local") else each.tolist() for each in local]'
+for kind in '(2, 1), ("r", "s"), ("r", "s")' '(1, 2), ("r", "s"), ("r", "s")' '(2,), ("tp",), None' '(2, 1), ("dp", "tp"), "dp"'; do
+	restart
+	made_again="$made
+$parallel
+mesh, net = pair($kind)
+optimizer = torch.optim.AdamW(net.parameters(), lr=0.1, foreach=False)"
+	cell "$made_again
+saved = train_pair(2)" || bad "$kind: $(cat "$G/traceback")"
+	is "$kind: save" "$(ctl save "mesh")" 0
+	cell 'later = train_pair(2)'
+	is "$kind: load" "$(ctl load mesh) $(value 'saved != later, train_pair(0) == saved')" '0 (True, True)'
+	cat "$G"/rank?/vars/later.json >"$T/later"
+	restart
+	cell "$made_again" || bad "$kind: $(cat "$G/traceback")"
+	is "$kind: load in new processes" "$(ctl load mesh) $(value 'train_pair(0) == saved')" '0 True'
+	cell 'later = train_pair(2)'
+	ok cmp "$T/later" <(cat "$G"/rank?/vars/later.json)
+	is "$kind: all of it" "$(cat "$G/error")" ''
+done
+
 # parameters that are gathered, and FSDP1
 cell "$made
 $built
