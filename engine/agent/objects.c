@@ -39,11 +39,12 @@ struct reading {
 	ssize_t got;	  /* by the thread; -errno */
 };
 
-/* A Tread whose reply is to come, and is for nobody any more. */
-struct orphan {
-	LIST_ENTRY(orphan) link;
+/* A Tcopy whose reply is to come, or a Tread whose reply is for nobody any more. */
+struct awaited {
+	LIST_ENTRY(awaited) link;
 	struct engine *e;
 	uint64_t tag;
+	struct ring_place *place; /* of a Tcopy, else NULL */
 };
 
 /* A Tget with an OP, which wants the whole object; not answered by its rank yet. */
@@ -54,18 +55,9 @@ struct wish {
 	bool cancelled;
 };
 
-/* A Tcopy whose reply is to come. */
-struct copying {
-	LIST_ENTRY(copying) link;
-	struct engine *e;
-	uint64_t tag;
-	struct ring_place *place;
-};
-
 static LIST_HEAD(, object) all = LIST_HEAD_INITIALIZER(all);
 static LIST_HEAD(, wish) wishes = LIST_HEAD_INITIALIZER(wishes);
-static LIST_HEAD(, orphan) orphans = LIST_HEAD_INITIALIZER(orphans);
-static LIST_HEAD(, copying) copies = LIST_HEAD_INITIALIZER(copies);
+static LIST_HEAD(, awaited) replies = LIST_HEAD_INITIALIZER(replies);
 
 void
 object_cancelled(struct err *e)
@@ -139,28 +131,32 @@ unref(struct object *o)
 }
 
 static void
-add_orphan(struct engine *e, uint64_t tag)
+await(struct engine *e, uint64_t tag, struct ring_place *place)
 {
-	struct orphan *o = xcalloc(1, sizeof(*o));
+	struct awaited *a = xcalloc(1, sizeof(*a));
 
-	*o = (struct orphan){.e = e, .tag = tag};
-	LIST_INSERT_HEAD(&orphans, o, link);
+	*a = (struct awaited){.e = e, .tag = tag, .place = place};
+	LIST_INSERT_HEAD(&replies, a, link);
 }
 
-/* Removes the orphan of this rank, with this tag if there is one. Returns false if there is none.
- */
+/* Ends one reply that is awaited from this rank, the one with this tag if there is one: err is NULL
+ * if it has come. Returns false if there is none. */
 static bool
-drop_orphan(const struct engine *e, const uint64_t *tag)
+end_awaited(const struct engine *e, const uint64_t *tag, const struct err *err)
 {
-	struct orphan *o;
+	struct ring_place *place;
+	struct awaited *a;
 
-	LIST_FOREACH (o, &orphans, link)
-		if (o->e == e && (!tag || o->tag == *tag))
+	LIST_FOREACH (a, &replies, link)
+		if (a->e == e && (!tag || a->tag == *tag))
 			break;
-	if (!o)
+	if (!a)
 		return false;
-	LIST_REMOVE(o, link);
-	free(o);
+	place = a->place;
+	LIST_REMOVE(a, link);
+	free(a);
+	if (place)
+		ring_copied(place, err);
 	return true;
 }
 
@@ -169,7 +165,7 @@ static void
 forget(struct reading *x)
 {
 	if (x->asked)
-		add_orphan(x->of->e, x->tag);
+		await(x->of->e, x->tag, NULL);
 	TAILQ_REMOVE(&x->of->readings, x, link);
 	x->done = NULL;
 	if (x->on_thread)
@@ -379,14 +375,11 @@ ask_copy(const struct ring_rank *rank, uint32_t handle, const struct range *x, s
 {
 	const struct reading *of = x->arg;
 	struct engine *e = of->of->e;
-	struct copying *c;
 
 	if (!e->conn)
 		return fail(err, EHOSTDOWN, "the rank is gone");
-	c = xcalloc(1, sizeof(*c));
-	*c = (struct copying){.e = e, .tag = of->tag, .place = p};
-	LIST_INSERT_HEAD(&copies, c, link);
-	conn_send(e->conn, Tcopy, 0, e->slot, c->tag, -1, handle, x->offset, (uint32_t)x->n, to);
+	await(e, of->tag, p);
+	conn_send(e->conn, Tcopy, 0, e->slot, of->tag, -1, handle, x->offset, (uint32_t)x->n, to);
 	return 0;
 }
 
@@ -442,28 +435,9 @@ take_get(struct engine *e, const struct msg *m)
 	return true;
 }
 
-/* The first copy of this rank, with this tag if there is one; NULL: none. */
-static struct ring_place *
-take_copying(const struct engine *e, const uint64_t *tag)
-{
-	struct ring_place *place;
-	struct copying *c;
-
-	LIST_FOREACH (c, &copies, link)
-		if (c->e == e && (!tag || c->tag == *tag))
-			break;
-	if (!c)
-		return NULL;
-	place = c->place;
-	LIST_REMOVE(c, link);
-	free(c);
-	return place;
-}
-
 bool
 objects_answered(struct engine *e, const struct msg *m)
 {
-	struct ring_place *place;
 	struct slice data;
 	struct reading *x;
 	struct err err = {0};
@@ -474,11 +448,8 @@ objects_answered(struct engine *e, const struct msg *m)
 		return false;
 	if (m->type == Rerror)
 		wire_read_error(m, &err, NULL);
-	place = take_copying(e, &m->tag);
-	if (place) {
-		ring_copied(place, m->type == Rcopy ? NULL : &err);
+	if (end_awaited(e, &m->tag, m->type == Rcopy ? NULL : &err))
 		return true;
-	}
 	x = find_asked(e, m->tag);
 	if (x) {
 		x->asked = false;
@@ -489,7 +460,7 @@ objects_answered(struct engine *e, const struct msg *m)
 	}
 	if (m->type == Rerror && find_wish(e, m->tag))
 		drop_wish(find_wish(e, m->tag));
-	return drop_orphan(e, &m->tag);
+	return false;
 }
 
 /* ---- messages of the daemon ---- */
@@ -545,7 +516,6 @@ void
 objects_ended(struct engine *e)
 {
 	static const struct err gone = {EHOSTDOWN, "the rank is gone"};
-	struct ring_place *place;
 	struct object *o, *next;
 	struct wish *w, *after;
 
@@ -555,10 +525,8 @@ objects_ended(struct engine *e)
 		if (o->e == e && o->served)
 			drop_served(o, &gone);
 	}
-	while (drop_orphan(e, NULL))
+	while (end_awaited(e, NULL, &gone))
 		;
-	while ((place = take_copying(e, NULL)))
-		ring_copied(place, &gone);
 	for (w = LIST_FIRST(&wishes); w; w = after) {
 		after = LIST_NEXT(w, link);
 		if (w->e == e)
