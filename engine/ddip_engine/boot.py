@@ -3,6 +3,8 @@
 Imports are timed; one that fails is reported, and the process does without that module.
 """
 
+from __future__ import annotations
+
 import _thread
 import errno
 import gc
@@ -16,6 +18,12 @@ import time
 import _ddip
 from ddip_engine import patches, state
 from ddip_engine.groups import rendezvous, store
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from types import FrameType
+    from typing import Any, NoReturn
 
 _RANK, _STORE, _SUCCESSOR = range(3)  # what _ddip.zygote() returns in a forked child
 
@@ -40,17 +48,17 @@ _LATER = (
 )
 
 
-def _why(error):
+def _why(error: BaseException) -> str:
     return f"{type(error).__name__}: {(str(error).splitlines() or ['no text'])[0]}"
 
 
 class _Phases:
     """Lines that report what was done and how long it took, for `status`."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.text = ""
 
-    def measure(self, name, function, *args):
+    def measure(self, name: str, function: Callable[..., object], *args: object) -> str:
         """Calls the function. Returns "", or why it failed, which becomes a line, not fatal."""
         started = time.monotonic()
         try:
@@ -63,7 +71,7 @@ class _Phases:
         return ""
 
 
-def main(role):
+def main(role: str) -> None:
     """role "zygote" forks ranks until told to end; "rank" and "store" become one and never fork."""
     phases = _Phases()
     gc.disable()  # imports make little garbage, and repeated collections cost CPU time
@@ -91,7 +99,7 @@ def main(role):
         _become_rank(env, "")
 
 
-def _zygote(phases):
+def _zygote(phases: _Phases) -> tuple[int | None, dict[str, str]]:
     """Serves forks. Returns (kind, env) in a child that is an engine; (None, {}) to exit."""
     _import_all(phases, _FIRST)
     _prepare(phases)
@@ -117,27 +125,27 @@ class _Broken:
     """A finder by which each import of torch raises what the first one did. One that failed half
     way cannot be tried again in this process: torch's C++ registers its classes once, or aborts."""
 
-    def __init__(self, error):
+    def __init__(self, error: BaseException) -> None:
         self._error, self._trace = error, error.__traceback__
         while self._trace is not None and _is_importing(self._trace.tb_frame):
             self._trace = self._trace.tb_next
 
-    def find_spec(self, name, path=None, target=None):
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         if name == "torch":
             raise self._error.with_traceback(self._trace)
 
 
-def _is_importing(frame):
+def _is_importing(frame: FrameType) -> bool:
     return frame.f_globals.get("__name__", "").partition(".")[0] in ("ddip_engine", "importlib")
 
 
-def _import_all(phases, modules):
+def _import_all(phases: _Phases, modules: Iterable[tuple[str, str]]) -> None:
     for name, phase in modules:
         if not name.startswith("torch.") or "torch" in sys.modules:
             phases.measure(phase, _import, name)
 
 
-def _import(name):
+def _import(name: str) -> None:
     try:
         importlib.import_module(name)
     except BaseException as e:
@@ -148,7 +156,7 @@ def _import(name):
         raise
 
 
-def _preload(phases, name):
+def _preload(phases: _Phases, name: str) -> str:
     """Imports a module of the user's choice. If it starts threads, every rank starts cold.
 
     Returns "", or what the user should know.
@@ -163,7 +171,7 @@ def _preload(phases, name):
     return why
 
 
-def _prepare(phases):
+def _prepare(phases: _Phases) -> None:
     """Does once what every rank would do first: wraps torch and makes the shell."""
     from ddip_engine import rank
     from ddip_engine.cells import shell
@@ -174,7 +182,7 @@ def _prepare(phases):
         phases.measure("ipython_shell_ms", shell.make)
 
 
-def _patch(phases):
+def _patch(phases: _Phases) -> None:
     from ddip_engine.groups import dist, repair
 
     patches.check()
@@ -182,14 +190,14 @@ def _patch(phases):
     repair.install()
 
 
-def _warm_shell(phases):
+def _warm_shell(phases: _Phases) -> None:
     from ddip_engine.cells import shell
 
     if shell.available():
         phases.measure("traceback_ms", shell.warm)
 
 
-def _ready(phases):
+def _ready(phases: str) -> None:
     """Reports that this zygote can fork, and which paths make it stale when they change."""
     # Excludes what exists now from later collections. A collection before it would take a tenth of
     # the time of the imports, and find 7 MB, which the ranks share.
@@ -203,14 +211,14 @@ def _ready(phases):
     _ddip.notify("Nready", phases, python, os.fsencode(found))
 
 
-def _become_rank(env, phases):
+def _become_rank(env: dict[str, str], phases: str) -> None:
     from ddip_engine import rank
 
     gc.enable()
     rank.main(env, phases)
 
 
-def _serve_store(env):
+def _serve_store(env: dict[str, str]) -> None:
     """Serves the stores of a group, in a process that runs no user code, until told to end."""
     gc.enable()
     os.environ.update(env)
@@ -239,7 +247,7 @@ def _serve_store(env):
     del tcp_store
 
 
-def _tcp_store(kind, address, port, fd):
+def _tcp_store(kind: Any, address: str, port: int, fd: int) -> Any:
     """A TCPStore that serves this listening socket. The libuv backend of torch before 2.8 cannot
     take one, and raises before it takes the descriptor: torch's other backend then serves it."""
     given = {"is_master": True, "wait_for_workers": False, "master_listen_fd": fd}
@@ -249,7 +257,7 @@ def _tcp_store(kind, address, port, fd):
         return kind(address, port, **given, use_libuv=False)
 
 
-def _wait_for_the_end():
+def _wait_for_the_end() -> NoReturn:
     """Answers any request with an error until told to end, then exits."""
     while (message := _ddip.next()) is not None:
         kind, tag, fd, *_ = message

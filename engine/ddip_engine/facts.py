@@ -1,6 +1,8 @@
 """What this rank's Python has: the daemon compares it over the ranks of a group, which could
 otherwise wait for each other for ever, and shows it in `hosts`."""
 
+from __future__ import annotations
+
 import os
 import platform
 import sys
@@ -10,8 +12,13 @@ from ddip_engine import patches
 from ddip_engine.data import gpu
 from ddip_engine.groups import dist
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
-def lines():
+
+def lines() -> bytes:
     """Lines of a name, a blank and a value. What is not there, or cannot be found out, is left out.
 
     In a rank with a GPU it starts CUDA, as a later init_process_group() would.
@@ -27,17 +34,17 @@ def lines():
     return found
 
 
-def _torch():
+def _torch() -> Any:
     """torch, if it can form process groups."""
     return sys.modules["torch"] if dist.c10d is not None else None
 
 
-def _cuda():
+def _cuda() -> str | None:
     version = _torch().version
     return f"rocm-{version.hip}" if version.hip else version.cuda
 
 
-def _nccl():
+def _nccl() -> str | None:
     """The version of NCCL, if torch's process groups have it."""
     if not hasattr(dist.c10d, "ProcessGroupNCCL"):
         return None
@@ -46,14 +53,14 @@ def _nccl():
     return name + (".".join(map(str, version())) if version else "unknown")
 
 
-def _gpus():
+def _gpus() -> int | None:
     """The number of GPUs that the rank sees, and torch can use."""
     if not _torch():
         return None
     return gpu.device_count() if gpu.has_cuda() else 0
 
 
-_FACTS = {
+_FACTS: dict[str, Callable[[], Any]] = {
     "python": platform.python_version,
     "executable": lambda: sys.executable,
     "torch": lambda: _torch() and patches.VERSION.get("unknown"),

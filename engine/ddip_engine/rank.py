@@ -4,6 +4,8 @@ The main thread handles one message at a time, in order; the service threads (se
 even while a cell runs.
 """
 
+from __future__ import annotations
+
 import _thread
 import contextlib
 import faulthandler
@@ -26,6 +28,15 @@ from ddip_engine.data.view import Incoming, one_line
 from ddip_engine.groups import collectives, dist, flight, repair, selftest
 from ddip_engine.state import Cancelled, EngineError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any, NoReturn
+
+    Message = tuple[Any, ...]  # its type, its tag, its descriptor or -1, its fields
+    Rows = Mapping[str, tuple[Callable[..., Any], str | None]]
+    Answer = tuple[Any, ...] | service.WithDescriptor
+
 _path_is_open = False  # user code has run, or objects were pushed
 _FIXED_THREADS = (
     "OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS",
@@ -33,7 +44,7 @@ _FIXED_THREADS = (
 )  # fmt: skip
 
 
-def main(env, phases):
+def main(env: dict[str, str], phases: str) -> NoReturn:
     """Runs a rank until the agent ends it. env: variables that replace those of the zygote."""
     _become(env)
     hooks.ticked = steer.ticked
@@ -55,7 +66,7 @@ def main(env, phases):
     _end()
 
 
-def _serve():
+def _serve() -> bool:
     """Answers messages until the end; True then. False after a signal handler that user code has
     left raised here: between cells, nothing that it raises but SystemExit ends the rank."""
     message, sent = None, _ddip.replies()
@@ -76,18 +87,18 @@ def _serve():
         return False
 
 
-def _rescue():
+def _rescue() -> None:
     """Ends NCCL collectives, for which the other threads may be waiting."""
     while (message := _ddip.rescue()) is not None:
         _answer(_RESCUE, message)
         del message
 
 
-def _call(tag, function, *args):
+def _call(tag: int, function: Callable[..., Any], *args: Any) -> Any:
     return function(*args)
 
 
-def _call_main(tag, function, *args):
+def _call_main(tag: int, function: Callable[..., Any], *args: Any) -> Any:
     """Functions that can be cancelled get their tag as well."""
     try:
         return function(tag, *args) if function in _CANCELLABLE else function(*args)
@@ -95,7 +106,7 @@ def _call_main(tag, function, *args):
         _ddip.forget(tag)
 
 
-def _answer(rows, message, call=_call):
+def _answer(rows: Rows, message: Message, call: Callable[..., Any] = _call) -> None:
     """Calls the message's function and sends its result, or the reason why it failed."""
     kind, tag, fd, *fields = message
     sent = _ddip.replies()
@@ -119,16 +130,18 @@ def _answer(rows, message, call=_call):
             os.close(fd)
 
 
-def _fail(tag, kind, error):
+def _fail(tag: int, kind: str, error: BaseException) -> None:
     text = cells.bound("".join(raised.only(error)).strip())
     trace = cells.bound_traceback("".join(raised.lines(error)))
     if tag:
         _ddip.error(tag, EIO, f"{kind}: {text}", trace)
     else:
-        sys.__stderr__.write(f"ddip: {kind} on rank {state.rank}: {trace}")
+        sys.__stderr__.write(  # type: ignore[union-attr]  # descriptor 2 is there
+            f"ddip: {kind} on rank {state.rank}: {trace}"
+        )
 
 
-def _send(reply, tag, answer):
+def _send(reply: str, tag: int, answer: Answer) -> None:
     """answer: the reply's fields, as a WithDescriptor if a descriptor goes with them."""
     if isinstance(answer, service.WithDescriptor):
         try:
@@ -142,7 +155,7 @@ def _send(reply, tag, answer):
 # ---- becoming a rank
 
 
-def _become(env):
+def _become(env: dict[str, str]) -> None:
     """Turns a fork of the zygote into what a fresh process would be."""
     state.pid = os.getpid()
     for name in _FIXED_THREADS:
@@ -165,7 +178,7 @@ def _become(env):
         set_threads(int(threads) if threads.isdigit() and int(threads) else 1)
 
 
-def _set_backend_of_figures():
+def _set_backend_of_figures() -> None:
     """Makes figures appear inline; a preload of the user's may have imported matplotlib already."""
     chosen = os.environ.get("MPLBACKEND")
     backend = chosen or ("module://matplotlib_inline.backend_inline" if _has_inline() else "Agg")
@@ -175,7 +188,7 @@ def _set_backend_of_figures():
         matplotlib.rcParams["backend"] = backend
 
 
-def _has_inline():
+def _has_inline() -> bool:
     """True if figures can be sent as images: IPython and matplotlib_inline are installed."""
     if not shell.available():
         return False
@@ -184,7 +197,7 @@ def _has_inline():
     return find_spec("matplotlib_inline") is not None
 
 
-def _end():
+def _end() -> NoReturn:
     """Runs registered exit functions, drops the user's names (which flushes files), and exits.
 
     The interpreter's own shutdown would destroy process groups, whose threads may be stuck.
@@ -197,7 +210,7 @@ def _end():
     os._exit(0)
 
 
-def _join_threads():
+def _join_threads() -> None:
     for thread in threading.enumerate():
         if not thread.daemon and thread is not threading.main_thread():
             thread.join()
@@ -206,7 +219,9 @@ def _join_threads():
 # ---- main thread
 
 
-def _init(fd, rank, size, local, generation, backend, env):
+def _init(
+    fd: int, rank: int, size: int, local: int, generation: int, backend: str, env: bytes
+) -> tuple[str, bytes]:
     started = time.monotonic()
     given = _items(env)
     state.rank, state.size, state.local_rank = rank, size, local
@@ -231,17 +246,17 @@ def _init(fd, rank, size, local, generation, backend, env):
     return f"process_group_ms {elapsed_ms:.1f}\n", table.text()
 
 
-def _items(env):
+def _items(env: bytes) -> dict[str, str]:
     return dict(item.split("=", 1) for item in env.decode().split("\0") if item)
 
 
-def _store(given):
+def _store(given: dict[str, str]) -> str:
     """Removes DDIP_STORE from the environment. Returns the path of the store's socket, or ""."""
     name = given.pop("DDIP_STORE", "")
     return name and state.run_path(name)
 
 
-def _take_place(env):
+def _take_place(env: bytes) -> bool:
     """Applies a new environment: the group may have moved to other hosts, and so may its store.
     Returns True if all ranks are the same processes as before."""
     given = _items(env)
@@ -257,7 +272,7 @@ def _take_place(env):
     return whole
 
 
-def _launch_environment(given):
+def _launch_environment(given: dict[str, str]) -> dict[str, str]:
     """The variables that torchrun sets; the daemon's own values take precedence."""
     defaults = {
         "RANK": state.rank,
@@ -279,6 +294,7 @@ def _launch_environment(given):
     # the engine aborts the collective, and reports why it ends a process without a context.
     # The last two: after an error of NCCL, its watchdog would wait for a minute, with a lock that
     # each collective needs, for reports that all ranks write; and they ask the store for it.
+    name: str | None
     for name in (
         "ASYNC_ERROR_HANDLING",
         "ENABLE_MONITORING",
@@ -299,7 +315,7 @@ def _launch_environment(given):
     return {name: str(value) for name, value in defaults.items()} | given
 
 
-def _run(fd, cell, generation, source):
+def _run(fd: int, cell: int, generation: int, source: bytes) -> tuple[Any, ...]:
     if generation != state.generation:
         dist.new_generation(generation)
     state.cell = cell
@@ -313,7 +329,7 @@ def _run(fd, cell, generation, source):
     return (*ended, collectives.outcome())
 
 
-def _open_path():
+def _open_path() -> None:
     """Lets user code import from the current directory; the engine itself never does."""
     global _path_is_open
     if not _path_is_open and "" not in sys.path:
@@ -321,16 +337,16 @@ def _open_path():
     _path_is_open = True
 
 
-def _set_autogc(fd, on):
+def _set_autogc(fd: int, on: int) -> None:
     state.autogc = bool(on)
 
 
-def _set_clock(fd, clock):
+def _set_clock(fd: int, clock: int) -> None:
     state.clock = None if clock == state.ANY else clock
     collectives.count_modules()
 
 
-def _put(tag, fd, name, view, op, size):
+def _put(tag: int, fd: int, name: str, view: str, op: str, size: int) -> tuple[()]:
     _open_path()
     try:
         values.put(name, view, op, fd, size, functools.partial(service.cancellable, tag))
@@ -341,29 +357,29 @@ def _put(tag, fd, name, view, op, size):
     return ()
 
 
-def _drop(tag, objects):
+def _drop(tag: int, objects: list[Any]) -> None:
     """Empties this list. An interrupt ends what the objects' own code does meanwhile."""
     with contextlib.suppress(Cancelled):
         service.cancellable(tag, objects.clear)
 
 
-def _commit(tag, fd, keep):
+def _commit(tag: int, fd: int, keep: int) -> tuple[bytes]:
     _drop(tag, values.commit(keep))
     gpu.mark()
     return (table.text(),)
 
 
-def _delete(tag, fd, name):
+def _delete(tag: int, fd: int, name: str) -> tuple[bytes]:
     _drop(tag, [values.delete(name)])
     return (table.text(False),)
 
 
-def _move(fd, old, new):
+def _move(fd: int, old: str, new: str) -> tuple[()]:
     values.move(old, new)
     return ()
 
 
-def _reset(tag, fd):
+def _reset(tag: int, fd: int) -> tuple[bytes]:
     """Empties the namespace; the process, its modules and its process group stay."""
     names = state.main.__dict__
     users = [k for k in names if k not in state.first_names and k not in state.engine_names]
@@ -379,7 +395,7 @@ def _reset(tag, fd):
     return (table.text(),)
 
 
-def _clone(tag, fd, size):
+def _clone(tag: int, fd: int, size: int) -> tuple[bytes, bytes, int, bool]:
     """Takes over another rank's namespace."""
     _open_path()
     try:
@@ -394,22 +410,22 @@ def _clone(tag, fd, size):
     return table.text(), told.encode("utf-8", "backslashreplace"), count, wrapped
 
 
-def _rebuild(fd, generation, env):
+def _rebuild(fd: int, generation: int, env: bytes) -> tuple[str]:
     whole = _take_place(env)
     return (repair.rebuild(generation, whole),)
 
 
-def _selftest(fd, number, sizes):
+def _selftest(fd: int, number: int, sizes: str) -> tuple[bytes, int, int]:
     lines, wrong = selftest.run_all(sizes, functools.partial(run.interruptible, number))
     return lines.encode(), wrong, _ddip.collectives()
 
 
-def _abort(fd, what, ms):
+def _abort(fd: int, what: int, ms: int) -> None:
     dist.abort()
 
 
 # message -> (function of the descriptor and the fields, its reply; None for a notice)
-_MAIN = {
+_MAIN: Rows = {
     "Tinit": (_init, "Rinit"),
     "Trun": (_run, "Rrun"),
     "Tput": (_put, "Rput"),
@@ -423,5 +439,5 @@ _MAIN = {
     "Nautogc": (_set_autogc, None),
     "Nclock": (_set_clock, None),
 }
-_CANCELLABLE = (_put, _commit, _delete, _reset, _clone)
-_RESCUE = {"Nabort": (_abort, None)}
+_CANCELLABLE: tuple[Callable[..., Any], ...] = (_put, _commit, _delete, _reset, _clone)
+_RESCUE: Rows = {"Nabort": (_abort, None)}

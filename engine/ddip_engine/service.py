@@ -10,6 +10,8 @@ repeatedly until it ends, because user code may catch it. A thread that is stuck
 or not at all. Pushes and removals in the main thread are cancelled too, by a signal.
 """
 
+from __future__ import annotations
+
 import collections
 import errno
 import gc
@@ -28,6 +30,16 @@ from ddip_engine.data import arrays, frames, glance, gpu_lost, gpu_report, table
 from ddip_engine.groups import gpu_parts
 from ddip_engine.state import Cancelled, EngineError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from _thread import LockType
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
+    T = TypeVar("T")
+    Message = tuple[Any, ...]  # its type, its tag, its descriptor or -1, its fields
+    Answers = Callable[[Any, Message, Callable[..., Any]], None]
+
 _GET_BYTES, _GET_FD, _GET_LIVE, _GET_DEVICE = range(4)  # kinds of Rget in wire.h
 _THREADS = 64
 _AGAIN_S = 0.02  # until it is raised again; doubles each time,
@@ -38,19 +50,20 @@ _QUICK_CHARS = 1 << 16
 _lock = allocate_lock()  # protects all below; held for a few lines only
 _waiting = 0  # threads that wait for a message
 _all = 0  # threads in total
-_behind = collections.deque()  # messages that wait for a thread
+_behind: collections.deque[Message] = collections.deque()  # messages that wait for a thread
 _insisting = False
-_importing = {}  # thread -> deadline until which it is spared, because it imports modules
+# thread -> deadline until which it is spared, because it imports modules
+_importing: dict[int, float] = {}
 _drawing = allocate_lock()  # only one thread at a time may use matplotlib
 
 
-def start(answer):
+def start(answer: Answers) -> None:
     """answer(rows, message, call) answers a message by its row; call() calls the row's function."""
     with _lock:
         _start_thread(answer)
 
 
-def _start_thread(answer):
+def _start_thread(answer: Answers) -> None:
     global _waiting, _all
     try:
         _start(_serve, answer)
@@ -60,7 +73,7 @@ def _start_thread(answer):
     _all += 1
 
 
-def _start(function, *args):
+def _start(function: Callable[..., object], *args: Any) -> None:
     """Starts a thread and waits until it runs. Before that, CPython mistakes it for the thread that
     starts it, and raises in it the exceptions that are sent to that one."""
     begun = allocate_lock()
@@ -69,12 +82,12 @@ def _start(function, *args):
     begun.acquire()
 
 
-def _run_thread(begun, function, args):
+def _run_thread(begun: LockType, function: Callable[..., object], args: tuple[Any, ...]) -> None:
     begun.release()
     function(*args)
 
 
-def _serve(answer):
+def _serve(answer: Answers) -> None:
     while (message := _ddip.serve()) is not None:
         if message[0] == "Ncancel":
             _cancel()
@@ -95,12 +108,12 @@ def _serve(answer):
                 return
 
 
-def _leave_if_lost():
+def _leave_if_lost() -> None:
     if not state.running:  # else the main thread checks when the cell has ended
         gpu_lost.leave_if_lost(between_cells=True)
 
 
-def _begin(message, answer):
+def _begin(message: Message, answer: Answers) -> Message | None:
     """Leaves another thread waiting. Returns the message, or None if it has been queued."""
     global _waiting
     with _lock:
@@ -114,7 +127,7 @@ def _begin(message, answer):
         return None
 
 
-def _end():
+def _end() -> tuple[Message | None, bool]:
     """(the next message for this thread or None, whether the thread must exit)."""
     global _waiting, _all
     with _lock:
@@ -127,7 +140,7 @@ def _end():
         return None, False
 
 
-def _is_quick(message):
+def _is_quick(message: Message) -> bool:
     """True for a request that takes no time and runs no user code."""
     kind, _, _, *fields = message
     if kind != "Tget":
@@ -145,7 +158,7 @@ def _is_quick(message):
     return small or value is None or value is view.ABSENT or type(value) in (int, float, bool)
 
 
-def _call(tag, function, fd, *fields):
+def _call(tag: int, function: Callable[..., Any], fd: int, *fields: Any) -> Any:
     """Calls a row's function so that it can be cancelled, then does what must not be cancelled."""
     draws = fields[1:2] == ["png"] and _wait_to_draw(tag)
     try:
@@ -156,7 +169,7 @@ def _call(tag, function, fd, *fields):
     return _sendable(made, fd) if isinstance(made, view.Export) else made
 
 
-def cancellable(tag, function, *args):
+def cancellable(tag: int, function: Callable[..., T], *args: Any) -> T:
     """Calls the function. Raises state.Cancelled if the request of this tag was cancelled, perhaps
     before the call."""
     try:
@@ -167,12 +180,12 @@ def cancellable(tag, function, *args):
         raise
 
 
-def _wait():
+def _wait() -> None:
     """Waits briefly for the exception that is on its way to this thread."""
     sleep(_MOMENT_S)
 
 
-def _wait_to_draw(tag):
+def _wait_to_draw(tag: int) -> bool:
     """Acquires the figures for this thread. Returns False if the request was cancelled instead."""
     while not _drawing.acquire(timeout=_AGAIN_S):
         if _ddip.cancelled(tag):
@@ -180,7 +193,7 @@ def _wait_to_draw(tag):
     return True
 
 
-def _cancel():
+def _cancel() -> None:
     """Raises in the threads of cancelled requests, until they end."""
     global _insisting
     with _lock:
@@ -193,7 +206,7 @@ def _cancel():
         _insisting = False
 
 
-def _raise():
+def _raise() -> list[int]:
     """Raises in the threads of cancelled requests, and returns those threads. One that imports
     modules gets time to finish first."""
     now = time.monotonic()
@@ -211,7 +224,7 @@ def _raise():
     return threads
 
 
-def _insist():
+def _insist() -> None:
     global _insisting
     pause = _AGAIN_S
     while True:
@@ -226,7 +239,7 @@ def _insist():
 # ---- the messages
 
 
-def _get(fd, name, suffix, op):
+def _get(fd: int, name: str, suffix: str, op: str) -> view.Export:
     if (name, suffix) == (table.MAIN, "gpu"):
         return gpu_report.export()
     if (name, suffix) == (table.MAIN, "frames"):
@@ -242,7 +255,7 @@ def _get(fd, name, suffix, op):
     return values.get(name, suffix, op, fd, gpu_parts.exporter(op))
 
 
-def _table():
+def _table() -> view.Export:
     """The table of variables while a cell runs. A part of it would hide names that are known."""
     text = table.text(False)
     if len(text) > view.INLINE:
@@ -250,7 +263,7 @@ def _table():
     return view.Export(text)
 
 
-def _sendable(export, fd):
+def _sendable(export: view.Export, fd: int) -> tuple[Any, ...] | WithDescriptor:
     """The fields of Rget; live memory is pinned. The caller closes fd."""
     if export.fd >= 0:
         own = os.dup(fd) if export.fd == fd else export.fd
@@ -269,12 +282,12 @@ def _sendable(export, fd):
 class WithDescriptor:
     """Fields of a reply that carries a descriptor, which the sender closes."""
 
-    def __init__(self, fd, *fields):
+    def __init__(self, fd: int, *fields: Any) -> None:
         self.fd = fd
         self.fields = fields
 
 
-def _has(fd, name):
+def _has(fd: int, name: str) -> tuple[int, str]:
     if "/" in name:
         found, why = values.has_inside(name)
         return int(found), why
@@ -287,7 +300,7 @@ def _has(fd, name):
     return 0, frames.hint(name)
 
 
-def _gc(fd):
+def _gc(fd: int) -> tuple[str]:
     """Frees unreachable objects and cached GPU memory; reports how much that was."""
     if not state.running:
         run.drop_last()
@@ -296,7 +309,7 @@ def _gc(fd):
     return (", ".join([f"{objects} objects", *freed]),)
 
 
-_ROWS = {
+_ROWS: dict[str, tuple[Callable[..., Any], str | None]] = {
     "Tget": (_get, "Rget"),
     "Thas": (_has, "Rhas"),
     "Tgc": (_gc, "Rgc"),

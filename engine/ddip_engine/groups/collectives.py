@@ -3,6 +3,8 @@
 The stall report and the abort use this.
 """
 
+from __future__ import annotations
+
 import functools
 import inspect
 import sys
@@ -12,10 +14,19 @@ import _ddip
 from ddip_engine import hooks, patches, raised, state
 from ddip_engine.groups import flight, revocable
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+    from typing import Any
+
+    from ddip_engine.patches import Row
+
 # Not every rank makes these calls, so their number says nothing.
 _BY_TWO = ("send", "recv", "send_object_list", "recv_object_list", "new_group")
 _MAKE = ("new_group", "split_group")
-_BY_TYPE = {12: "send", 13: "recv", 14: "recv"}  # c10d::OpType, for what Work.wait waits for
+# c10d::OpType, for what Work.wait waits for
+_BY_TYPE: dict[int | None, str] = {12: "send", 13: "recv", 14: "recv"}
 # What blocks in C++ as a collective does, and what it is called.
 _BLOCK = {
     patches.BACKWARD: "backward",
@@ -24,17 +35,17 @@ _BLOCK = {
     patches.STORE_WAIT: "store",
 }
 
-c10d = None  # torch.distributed.distributed_c10d
-api = None  # torch.distributed
+c10d: Any = None  # torch.distributed.distributed_c10d
+api: Any = None  # torch.distributed
 _raised = 0  # how many of the default group's collectives have raised in this cell
 _is_lost = False  # one of them because a connection is gone
 _depth = 0  # of modules' forwards within each other, while these are counted
 _outermost = 0  # the id of the module of the first of them, or of the last that was
 _interrupts = 0  # that had been raised in cells when it was called
-_hooks = ()  # that count them
+_hooks: tuple[Any, ...] = ()  # that count them
 
 
-def install(devices_of):
+def install(devices_of: Callable[[Any], dict[str, str]]) -> None:
     """Wraps what blocks on other ranks. Torch must have been imported. devices_of: see flight."""
     global api, c10d
     api = sys.modules["torch.distributed"]
@@ -51,14 +62,14 @@ def install(devices_of):
     count_modules()
 
 
-def begin_cell():
+def begin_cell() -> None:
     """Called before each cell."""
     global _raised, _is_lost, _depth
     _raised, _is_lost = 0, False
     _depth = 0
 
 
-def outcome():
+def outcome() -> int:
     """How the default group's collectives have ended in this cell; wire.h has what the bits mean.
 
     One that raised may have begun, and wait for a rank that never enters it: it would be matched
@@ -67,7 +78,7 @@ def outcome():
     return _ddip.collectives() % (1 << 24) | min(_raised, 63) << 24 | _is_lost << 30
 
 
-def _note_raised(error, is_counted):
+def _note_raised(error: BaseException, is_counted: bool) -> None:
     """A collective of the default group has raised."""
     global _raised, _is_lost
     if raised.is_a(error, Exception):  # an interrupt is known to the daemon
@@ -77,23 +88,23 @@ def _note_raised(error, is_counted):
         )
 
 
-def _count_steps():
+def _count_steps() -> None:
     hook, is_compiling, tick = patches.STEP_HOOK.get(), patches.IS_COMPILING.get(), _ddip.tick
     if hook is None or is_compiling is None:
         return
 
-    def stepped(*_):
+    def stepped(*_: object) -> None:
         if not is_compiling() and tick(state.OPTIMIZER):  # else a break in the user's graph
             hooks.ticked(state.OPTIMIZER)
 
     hook(patches.passed_over(stepped))
 
 
-def _count_forwards(real):
+def _count_forwards(real: Callable[..., Any]) -> Callable[..., Any]:
     tick, grad = _ddip.tick, sys.modules["torch"].is_grad_enabled
 
     @functools.wraps(real)
-    def forward(*args, **kwargs):
+    def forward(*args: Any, **kwargs: Any) -> Any:
         is_counted = state.clock != state.FORWARD  # else count_modules() does
         if is_counted and args[0].training and grad() and tick(state.FORWARD):
             hooks.ticked(state.FORWARD)
@@ -102,7 +113,7 @@ def _count_forwards(real):
     return forward
 
 
-def count_modules():
+def count_modules() -> None:
     """If that is the clock which is set, counts the forwards of all models that are trained: of the
     outermost module that has parameters. That costs each call of a module some time."""
     global _hooks, _depth
@@ -119,7 +130,7 @@ def count_modules():
         return
     tick, grad, main = _ddip.tick, sys.modules["torch"].is_grad_enabled, get_ident()
 
-    def begins(module, _):
+    def begins(module: Any, _: object) -> None:
         global _depth, _outermost, _interrupts
         if is_compiling() or get_ident() != main:
             return
@@ -136,7 +147,7 @@ def count_modules():
         if any(p.requires_grad for p in module.parameters()) and tick(state.FORWARD):
             hooks.ticked(state.FORWARD)
 
-    def ends(*_):
+    def ends(*_: object) -> None:
         global _depth
         if not is_compiling() and get_ident() == main:
             _depth = max(_depth - 1, 0)
@@ -147,10 +158,11 @@ def count_modules():
     )
 
 
-def _is_within(which):
+def _is_within(which: int) -> bool:
     """True if a module that is about to run was called by the one with this id, or by what that
     has called."""
     kind = sys.modules["torch"].nn.Module
+    frame: FrameType | None
     code, frame, calls = kind.__call__.__code__, sys._getframe(1), 0
     while frame is not None:
         if frame.f_code is code:
@@ -161,11 +173,13 @@ def _is_within(which):
     return False
 
 
-def _counted(row, function, name):
+def _counted(row: Row, function: Callable[..., Any], name: str) -> Callable[..., Any]:
     within, counts, makes, tick = _ddip.within, name not in _BY_TWO, name in _MAKE, _ddip.tick
 
     @patches.passed_over
-    def called(group, is_default, args, kwargs):
+    def called(
+        group: Any, is_default: bool | None, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         call = None
         if group is not None:
             with row:
@@ -189,7 +203,7 @@ def _counted(row, function, name):
         return result
 
     @functools.wraps(function)
-    def counted(*args, **kwargs):
+    def counted(*args: Any, **kwargs: Any) -> Any:
         group = is_default = None
         if counts:
             with row:
@@ -201,7 +215,7 @@ def _counted(row, function, name):
     return counted
 
 
-def _group_of(args, kwargs):
+def _group_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bool]:
     """The group that the call is in, None for one without this rank; is it the default one?"""
     member = c10d.GroupMember
     default, kind, group = member.WORLD, c10d.ProcessGroup, kwargs.get("group")
@@ -213,7 +227,7 @@ def _group_of(args, kwargs):
     return (group if isinstance(group, kind) else None), group is default
 
 
-def _kind(work):
+def _kind(work: object) -> str:
     """What to call the wait for it."""
     ask, kind = patches.WORK_TYPE.of(work), None
     if ask is not None:
@@ -222,21 +236,21 @@ def _kind(work):
     return _BY_TYPE.get(kind, "wait")
 
 
-def _waited(real):
+def _waited(real: Callable[..., Any]) -> Callable[..., Any]:
     within = _ddip.within
 
     @functools.wraps(real)
-    def waited(*args, **kwargs):
+    def waited(*args: Any, **kwargs: Any) -> Any:
         return within(_kind(args[0]), real, args, kwargs)
 
     return waited
 
 
-def _marked(row, name, real):
+def _marked(row: Row, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
     within = _ddip.within
 
     @functools.wraps(real)
-    def marked(*args, **kwargs):
+    def marked(*args: Any, **kwargs: Any) -> Any:
         if c10d.GroupMember.WORLD is None:
             return real(*args, **kwargs)
         try:
@@ -252,7 +266,7 @@ def _marked(row, name, real):
     return marked
 
 
-def _count(row, name):
+def _count(row: Row, name: str) -> None:
     """Counts a collective. If torch's own decorator wraps it, replaces the inner function, so that
     the one that others have imported, and that torch.compile knows, stays the same object."""
     public = row.get()

@@ -6,6 +6,8 @@ where ranks meet, collectives.py counts their collectives, and repair.py repairs
 hold a dead group.
 """
 
+from __future__ import annotations
+
 import collections
 import contextlib
 import functools
@@ -21,6 +23,11 @@ from ddip_engine import known_bad, patches, state
 from ddip_engine.data import gpu
 from ddip_engine.groups import collectives, communicator, flight, rendezvous, renewal, revocable
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
+
 _IDLE_S = 0.25  # this long after a group's destruction its threads are idle
 _TIMEOUT = timedelta(minutes=30)  # what torch documents for all backends but NCCL
 _AGAIN = f"{sys.executable} -m pip install --force-reinstall torch installs it again"
@@ -31,20 +38,22 @@ _TABLES = (
     "pg_coalesce_state",
 )  # fmt: skip
 
-api = None  # torch.distributed; None: no torch, or torch without it
-c10d = None  # torch.distributed.distributed_c10d
-_real_init = None
-_real_destroy = None
+api: Any = None  # torch.distributed; None: no torch, or torch without it
+c10d: Any = None  # torch.distributed.distributed_c10d
+_real_init: Any = None
+_real_destroy: Any = None
 _backend = "none"  # of the engine's group, as the daemon requested it
-_adopted_in = None  # the cell in which user code adopted or made the default group; None: not yet
+# the cell in which user code adopted or made the default group; None: not yet
+_adopted_in: int | None = None
 _custom_group = False  # made from arguments that no later call can be compared with
-_hidden = None  # what hide_default() removed; None: nothing
-_retired_groups = collections.deque()  # (time, destroyed group): its threads may still want the GIL
+_hidden: dict[str, Any] | None = None  # what hide_default() removed; None: nothing
+# (time, destroyed group): its threads may still want the GIL
+_retired_groups: collections.deque[tuple[float, Any]] = collections.deque()
 _accelerate_stale = False
 _versions_told = False
 
 
-def install():
+def install() -> str:
     """Replaces torch's rendezvous and wraps what user code calls; does nothing without torch.
 
     Returns lines for `status`: whether gloo's writes to a dead peer and its listeners are guarded.
@@ -67,7 +76,7 @@ def install():
 
 
 @contextlib.contextmanager
-def _hook_kept():
+def _hook_kept() -> Iterator[None]:
     """Each init wraps sys.excepthook again: undoes that, as the rank reports exceptions itself."""
     hook = sys.excepthook
     try:
@@ -77,7 +86,7 @@ def _hook_kept():
 
 
 @patches.passed_over
-def _begin(*args, **kwargs):
+def _begin(*args: Any, **kwargs: Any) -> None:
     """Torch's own init. One that failed half way has left its group's name in tables, so that the
     next one would refuse it, and has counted it: the names of keys, which contain the count, would
     not be those of the other ranks.
@@ -96,7 +105,7 @@ def _begin(*args, **kwargs):
         _real_init(*args, **kwargs)
 
 
-def _init_process_group(*args, **kwargs):
+def _init_process_group(*args: Any, **kwargs: Any) -> Any:
     """Adopts the existing group if the call asks for nothing else, otherwise replaces it.
 
     A cell can adopt a group only once: a second call in the same cell gets torch's own error.
@@ -110,7 +119,7 @@ def _init_process_group(*args, **kwargs):
 
 
 @patches.passed_over
-def _adopt_or_replace(*args, **kwargs):
+def _adopt_or_replace(*args: Any, **kwargs: Any) -> None:
     global _adopted_in, _custom_group
     asked, adopts = None, False
     with patches.INIT:
@@ -128,11 +137,11 @@ def _adopt_or_replace(*args, **kwargs):
     _custom_group = _is_special(asked or {})
 
 
-def _may_adopt():
+def _may_adopt() -> bool:
     return c10d.GroupMember.WORLD is not None and _adopted_in != state.cell
 
 
-def _asked(args, kwargs):
+def _asked(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """The arguments of the call by name; none if it is not a valid one, as torch will say."""
     try:
         call = inspect.signature(_real_init).bind(*args, **kwargs)
@@ -142,7 +151,7 @@ def _asked(args, kwargs):
     return call.arguments
 
 
-def _is_special(asked):
+def _is_special(asked: dict[str, Any]) -> bool:
     """True if the call has arguments that need a separate group: a store, an address, options, or
     with gloo a timeout, which its send and recv have for good."""
     method, timeout = asked.get("init_method"), asked.get("timeout")
@@ -157,10 +166,12 @@ def _is_special(asked):
     )
 
 
-def _compatible(asked):
+def _compatible(asked: dict[str, Any]) -> bool:
     """True if the existing default group is what the call asks for."""
     if _custom_group or _is_special(asked):
         return False
+    rank: Any  # a number, or its text
+    size: Any
     try:
         _, rank, size = rendezvous.numbers(asked.get("init_method") or "env://")
     except ValueError:  # torch will say what is wrong with it
@@ -177,41 +188,41 @@ def _compatible(asked):
     return _devices(asked.get("backend")) == devices_of(world)
 
 
-def _devices(backend):
+def _devices(backend: str | None) -> dict[str, str]:
     """Maps devices to backends; backend names alone cannot be compared ("undefined")."""
     config = c10d.BackendConfig(c10d.Backend(backend or "undefined"))
     return dict(config.get_device_backend_map())
 
 
-def devices_of(group):
+def devices_of(group: Any) -> dict[str, str]:
     """Maps devices to the backends that serve them in this group."""
     config = patches.BACKEND_CONFIG.get()
     return _devices(group.name() if config is None else config(group))
 
 
-def groups():
+def groups() -> list[Any]:
     """All process groups of torch, in the order of their creation."""
     world = c10d.GroupMember.WORLD
     return list(patches.PG_MAP.get([] if world is None else [world]))
 
 
-def _nccl_groups():
+def _nccl_groups() -> list[Any]:
     return [group for group in groups() if "nccl" in devices_of(group).values()]
 
 
-def has_own_nccl():
+def has_own_nccl() -> bool:
     """True if NCCL serves the group without torch, through the engine's own communicator."""
     return c10d is None and _backend == "nccl"
 
 
-def uses_nccl():
+def uses_nccl() -> bool:
     """True if NCCL serves the group, with or without torch; each rank then has a GPU."""
     if c10d is None or c10d.GroupMember.WORLD is None:
         return has_own_nccl()
     return device_of_default() == ("cuda", "nccl")
 
 
-def device_of_default():
+def device_of_default() -> tuple[str, str]:
     """("cuda" or "cpu", backend) that the default group uses; the GPU if it has both."""
     devices = devices_of(c10d.GroupMember.WORLD)
     if devices.get("cuda") == "nccl" and gpu.has_cuda():
@@ -219,7 +230,7 @@ def device_of_default():
     return "cpu", devices.get("cpu", "gloo")
 
 
-def _adopt(asked):
+def _adopt(asked: dict[str, Any]) -> None:
     global _adopted_in
     world = c10d.GroupMember.WORLD
     timeout = asked.get("timeout")
@@ -230,12 +241,12 @@ def _adopt(asked):
     _adopted_in = state.cell
 
 
-def _default_timeout(backend):
+def _default_timeout(backend: str | None) -> timedelta:
     of_nccl = patches.NCCL_TIMEOUT.get() if backend == "nccl" else None
     return of_nccl or patches.TIMEOUT.get(_TIMEOUT)
 
 
-def _set_timeout(timeout, group):
+def _set_timeout(timeout: timedelta, group: Any) -> None:
     official = getattr(api, "set_timeout", None)  # from torch 2.14 on
     with patches.SET_TIMEOUT:
         if official is not None:
@@ -244,7 +255,7 @@ def _set_timeout(timeout, group):
             patches.SET_TIMEOUT.call(timeout, group)
 
 
-def _destroy_process_group(group=None):
+def _destroy_process_group(group: Any = None) -> Any:
     """Keeps the destroyed objects alive: their destructor joins threads that may want the GIL."""
     global _adopted_in, _custom_group, _accelerate_stale
     if os.getpid() != state.pid:
@@ -261,7 +272,7 @@ def _destroy_process_group(group=None):
     return None
 
 
-def start(backend, address, port, path):
+def start(backend: str, address: str, port: int, path: str) -> None:
     """Makes the default group of a new rank; backend "none": only what a later user init needs."""
     global _backend
     _backend = backend
@@ -292,7 +303,7 @@ def start(backend, address, port, path):
         raise state.EngineError(EOPNOTSUPP, text) from e
 
 
-def move(address, port, path):
+def move(address: str, port: int, path: str) -> None:
     """The store is now at this address. C++ may still hold clients of one at the old address."""
     if rendezvous.is_at(address, port, path):
         return
@@ -301,7 +312,7 @@ def move(address, port, path):
     rendezvous.start(address, port, path)
 
 
-def make_default():
+def make_default() -> None:
     """Makes the engine's default group, if it should have one; waits for the other ranks.
 
     With external ranks, which may join at any time, a cell's first init_process_group() makes it.
@@ -318,7 +329,7 @@ def make_default():
         _connect()
 
 
-def renew_or_make(whole):
+def renew_or_make(whole: bool) -> list[Any]:
     """Gives the ranks a default group that works, after an abort. whole: all ranks were there
     before. Returns the groups that stay, in the same objects; without any, it is a new one."""
     global _adopted_in
@@ -339,7 +350,7 @@ def renew_or_make(whole):
     return []
 
 
-def _connect():
+def _connect() -> None:
     """Makes torch's NCCL communicator, which torch would make in the first collective.
 
     A rank that makes one waits for all others, and cannot be freed. In a cell, a rank that failed
@@ -358,7 +369,7 @@ def _connect():
         raise state.EngineError(EIO, f"{text}; `backend gloo` works without it")
 
 
-def _tell_known_bad():
+def _tell_known_bad() -> None:
     """Reports versions that are known to fail with NCCL, once: a group has one set of them."""
     global _versions_told
     ask, build = patches.NCCL_VERSION.get(), sys.modules["torch"].version
@@ -370,7 +381,7 @@ def _tell_known_bad():
             _ddip.notify("Nknownbad", why)
 
 
-def begin_cell():
+def begin_cell() -> None:
     """Called before each cell, once state has its number."""
     rendezvous.begin_cell()
     flight.begin_cell()
@@ -383,7 +394,7 @@ def begin_cell():
         idle()
 
 
-def new_generation(generation):
+def new_generation(generation: int) -> None:
     """Begins a generation, in which no key of an older one is seen again."""
     state.generation = generation
     communicator.new_generation()
@@ -391,7 +402,7 @@ def new_generation(generation):
     rendezvous.begin_cell()
 
 
-def drop_default():
+def drop_default() -> bool:
     """Destroys the default group, whoever made it. Returns False if there is none.
 
     What holds a group of new_group() must learn that it is gone: none may go on working because
@@ -405,7 +416,7 @@ def drop_default():
     return True
 
 
-def abort():
+def abort() -> None:
     """Frees a rank from NCCL collectives. Gloo has no call for that: C shuts down its sockets. C
     also ends NCCL's collectives if Python does not get here: see revocable.py.
 
@@ -431,7 +442,7 @@ def abort():
         raise failures[0]
 
 
-def _abort(backend):
+def _abort(backend: Any) -> Exception | None:
     """Returns what the abort raises, or None, so that the others are aborted all the same."""
     try:
         backend.abort()
@@ -440,14 +451,14 @@ def _abort(backend):
     return None
 
 
-def reset_accelerate():
+def reset_accelerate() -> None:
     """Resets Accelerate's shared state, which outlives the group that it was made with."""
     global _accelerate_stale
     _accelerate_stale = False
     patches.ACCELERATE.call(True)  # the state of its processes, too
 
 
-def idle():
+def idle() -> None:
     """Releases destroyed groups whose threads are idle. Called between messages."""
     now = time.monotonic()
     if not _retired_groups or now - _retired_groups[0][0] < _IDLE_S or _loops_busy():
@@ -456,7 +467,7 @@ def idle():
         _retired_groups.popleft()
 
 
-def _loops_busy():
+def _loops_busy() -> bool:
     """True if a worker thread of gloo is running: it may want the GIL soon."""
     try:
         for task in os.listdir("/proc/self/task"):
@@ -469,7 +480,7 @@ def _loops_busy():
     return False
 
 
-def _in_child():
+def _in_child() -> None:
     """A forked child must not use its parent's sockets; it keeps only a group of the user's."""
     # not destroyed: a thread of the parent may hold their locks
     _retired_groups.extend((0.0, client) for client in rendezvous.drop_clients())
@@ -479,7 +490,7 @@ def _in_child():
             _forget_groups()
 
 
-def _tables():
+def _tables() -> dict[str, Any]:
     """Torch's tables of its groups by name, empty if they cannot be hidden."""
     world = patches.WORLD.get()
     rows = (patches.UPDATE_DEFAULT, patches.UNREGISTER, patches.REGISTER)
@@ -489,7 +500,7 @@ def _tables():
     return {name: table for name, table in found.items() if table is not None}
 
 
-def _forget_groups():
+def _forget_groups() -> None:
     """Makes torch forget all groups; the objects live on while something refers to them."""
     if not (tables := _tables()):
         return
@@ -500,7 +511,7 @@ def _forget_groups():
     patches.WORLD.get().group_count = 0
 
 
-def hide_default():
+def hide_default() -> dict[str, Any] | None:
     """A program finds no process group, as in a new process, until it calls init_process_group().
 
     Returns the argument for unhide_default(), or None if there is no group.
@@ -516,7 +527,7 @@ def hide_default():
     return _hidden
 
 
-def unhide_default(hidden):
+def unhide_default(hidden: dict[str, Any] | None) -> None:
     """Restores the hidden groups if they are still hidden and no other default group was made."""
     global _hidden
     if hidden is None or hidden is not _hidden:

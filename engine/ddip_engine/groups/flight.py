@@ -6,6 +6,8 @@ GIL (rank/rank_flight.c) if it finds them, else Python does. `own`: the calls of
 functions in this cell.
 """
 
+from __future__ import annotations
+
 import os
 import re
 import sys
@@ -15,23 +17,29 @@ import _ddip
 from ddip_engine import patches, state
 from ddip_engine.data import gpu
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
 _FEW = 64  # records: a dump of torch's default, 2000, takes 75 ms, in which no Python code runs
 _SIZE = "TORCH_FR_BUFFER_SIZE"
 _RECORDERS = {"gloo": patches.FLIGHT, "nccl": patches.FLIGHT_NCCL}
 _ID = re.compile(rb'"record_id":(\d+)')
 
-_c10d = None  # torch.distributed.distributed_c10d
-_tensor = ()  # torch.Tensor
-_devices_of = None  # maps the devices of a group to their backends
+_c10d: Any = None  # torch.distributed.distributed_c10d
+_tensor: Any = ()  # torch.Tensor
+_devices_of: Any = None  # maps the devices of a group to their backends
 _found = 0  # bits of the recorders that C asks
 _first = dict.fromkeys(_RECORDERS, 0)  # numbers of their first records since the default group
-_is_few = None  # do the recorders keep so few records that they can be asked? None: none made yet
-_published = None  # the groups that C has been told of
-_calls = {}  # name of a group -> its last _Call in this cell
+# do the recorders keep so few records that they can be asked? None: none made yet
+_is_few: bool | None = None
+_published: list[str] | None = None  # the groups that C has been told of
+_calls: dict[str, _Call] = {}  # name of a group -> its last _Call in this cell
 _cell = 0  # the number of that cell
 
 
-def install(devices_of):
+def install(devices_of: Callable[[Any], dict[str, str]]) -> None:
     """Torch must have been imported. devices_of(group): maps devices to its backends."""
     global _c10d, _tensor, _devices_of, _found
     _devices_of = devices_of
@@ -40,7 +48,7 @@ def install(devices_of):
     _found = _ddip.flight_find()
 
 
-def keep_few():
+def keep_few() -> None:
     """Has torch keep few records. Called before its first group, which makes the recorders: a
     program's environment, which replaces the engine's, comes too late for them."""
     global _is_few
@@ -49,7 +57,7 @@ def keep_few():
         _is_few = size.isdecimal() and 0 < int(size) <= 4 * _FEW
 
 
-def forget():
+def forget() -> None:
     """The default group is made anew. Names of groups, and with them numbers, begin anew, too."""
     global _published
     _calls.clear()
@@ -60,7 +68,7 @@ def forget():
             _first[name] = max(ids) + 1
 
 
-def publish(call=patches.quietly):
+def publish(call: Callable[[Callable[[], None]], object] = patches.quietly) -> None:
     """Tells C which groups there are, if they are others than last time."""
     global _published
     with patches.FLIGHT:
@@ -71,7 +79,7 @@ def publish(call=patches.quietly):
             _published = names
 
 
-def begin_cell():
+def begin_cell() -> None:
     """The ranks that run it are in step: numbers of our own begin anew."""
     global _cell
     _calls.clear()
@@ -84,14 +92,15 @@ class _Call:
     """The last call on a group in this cell."""
 
     __slots__ = ("began", "given", "is_certain", "name", "number")
+    given: tuple[tuple[Any, ...], dict[str, Any]] | None  # the arguments, until it is over
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.number = 0  # in the group and the cell
         self.is_certain = True  # not after one that raised: other ranks may count it, or not
         self.name, self.given, self.began = "", None, 0.0
 
 
-def begin(group, name, args, kwargs):
+def begin(group: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Call:
     """A call on this group begins. Returns what end() and failed() need."""
     call = _calls.get(group.group_name)
     if call is None:
@@ -103,18 +112,18 @@ def begin(group, name, args, kwargs):
     return call
 
 
-def end(call):
+def end(call: _Call) -> None:
     """The call has returned. Its tensors are not kept."""
     call.given = None
 
 
-def failed(call):
+def failed(call: _Call) -> None:
     """The call has raised."""
     call.is_certain = False
     call.given = None
 
 
-def describe():
+def describe() -> bytes:
     """A line `cell NUMBER`: the cell in which `own` counts. `cuda 1` if the rank uses a GPU. Then
     for each group a line `group NAME own ENTERED MEMBERS`, and below it `op NUMBER NAME ELEMENTS
     DTYPE DONE SECONDS` if it has entered one. ENTERED is the number of the last one, MEMBERS a list
@@ -136,29 +145,29 @@ def describe():
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def _groups():
+def _groups() -> list[Any]:
     """All process groups; none if torch does not say which ranks they have."""
     world = _c10d.GroupMember.WORLD if _c10d is not None else None
     known = world is not None and patches.GROUP_RANKS.get() is not None
     return list(patches.PG_MAP.get([world])) if known else []
 
 
-def _name(group):
+def _name(group: Any) -> str:
     return group.group_name.replace(" ", "_")
 
 
-def _members(group):
+def _members(group: Any) -> str:
     return _spell(sorted(patches.GROUP_RANKS.get()(group)))
 
 
-def _own(group):
+def _own(group: Any) -> str:
     call = _calls.get(group.group_name) or _Call()
     source = "own" if call.is_certain else "unknown"
     line = f"group {_name(group)} {source} {call.number} {_members(group)}"
     return f"{line}\n{_called(call)}" if call.number and call.is_certain else line
 
 
-def _recorded(group):
+def _recorded(group: Any) -> str:
     """The group's lines for C, if torch records all that it does."""
     backends = set(_devices_of(group).values()) if _is_few else set()
     if not backends <= {n for n, row in _RECORDERS.items() if row.get() is not None}:
@@ -167,9 +176,9 @@ def _recorded(group):
     return "".join(f"{_name(group)} {each} {_first[each]} {tail}\n" for each in sorted(backends))
 
 
-def _spell(ranks):
+def _spell(ranks: Iterable[int]) -> str:
     """Ascending numbers as a list such as 0,2-5."""
-    runs = []
+    runs: list[list[int]] = []
     for rank in ranks:
         if runs and runs[-1][1] == rank - 1:
             runs[-1][1] = rank
@@ -178,7 +187,7 @@ def _spell(ranks):
     return ",".join(f"{first}-{last}" if last > first else f"{first}" for first, last in runs)
 
 
-def _called(call):
+def _called(call: _Call) -> str:
     given, elements, dtype = call.given, -1, "-"
     for each in (*given[0], *given[1].values()) if given is not None else ():
         if isinstance(each, _tensor):
@@ -188,6 +197,6 @@ def _called(call):
     return f"op {call.number} {call.name} {elements} {dtype} {int(given is None)} {age:.6f}"
 
 
-def _ask(name):
+def _ask(name: str) -> bytes | None:
     """What this recorder of torch's says, as JSON; None if there is none."""
     return _RECORDERS[name].call() if _is_few else None

@@ -5,18 +5,30 @@ communicator (ncclTopoDumpGraphs in its src/graph/search.cc), of which one rank 
 NCCL_GRAPH_DUMP_FILE_RANK.
 """
 
+from __future__ import annotations
+
 import collections
 import contextlib
 import os
 from xml.etree import ElementTree
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
 _VARIABLE = "NCCL_GRAPH_DUMP_FILE"
-_NAMES = {"0": "ring", "1": "tree", "2": "CollNet chain", "3": "NVLS", "4": "CollNet direct"}
+_NAMES: dict[str | None, str] = {
+    "0": "ring",
+    "1": "tree",
+    "2": "CollNet chain",
+    "3": "NVLS",
+    "4": "CollNet direct",
+}
 _DEV_BITS = 56  # of a device's number; the bits above are the number of its host
 
 
 @contextlib.contextmanager
-def dumped():
+def dumped() -> Iterator[Callable[[], list[str]]]:
     """Makes communicators that are created inside write their graphs; yields a function that
     returns told()."""
     fd = os.memfd_create("nccl-graphs")
@@ -32,7 +44,7 @@ def dumped():
         os.close(fd)
 
 
-def told(dump):
+def told(dump: bytes) -> list[str]:
     """The lines of text for the bytes of a dump; none if another rank has written it. For each
     graph: its links and their bandwidth per channel, then its channels, grouped by path."""
     if not dump:
@@ -43,7 +55,7 @@ def told(dump):
         return [f"graphs: not read: {e}"]
 
 
-def _lines(graphs):
+def _lines(graphs: ElementTree.Element) -> Iterator[str]:
     for graph in graphs.findall("graph"):
         courses = collections.Counter(_course(channel) for channel in graph.findall("channel"))
         if courses:
@@ -51,7 +63,7 @@ def _lines(graphs):
             yield from (f"  {count} x {course}" for course, count in courses.items())
 
 
-def _links(graph, channels):
+def _links(graph: ElementTree.Element, channels: int) -> str:
     kind = graph.get("id")
     text = f"{_NAMES.get(kind, f'graph {kind}')}: {channels} channel{'s' * (channels != 1)}"
     text += f", {graph.get('typeintra')} {graph.get('speedintra')} GB/s"
@@ -60,12 +72,13 @@ def _links(graph, channels):
     return text
 
 
-def _course(channel):
+def _course(channel: ElementTree.Element) -> str:
     """The path of a channel, NET/0 GPU/0 GPU/1 NET/0, as in NCCL's own log."""
     return " ".join(f"{node.tag.upper()}/{_number(node)}" for node in channel)
 
 
-def _number(node):
+def _number(node: ElementTree.Element) -> str:
     """The device number; HOST-GPU for a GPU on another host that NVLink reaches."""
-    host, dev = divmod(int(node.get("dev"), 0), 1 << _DEV_BITS)  # older versions write decimals
+    # older versions write decimals; told() tells of a node that has none
+    host, dev = divmod(int(node.get("dev"), 0), 1 << _DEV_BITS)  # type: ignore[arg-type]
     return f"{host:x}-{dev}" if host and node.tag == "gpu" else str(dev)

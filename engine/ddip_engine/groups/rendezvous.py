@@ -6,6 +6,8 @@ refer to a separate TCPStore, for external ranks, processes that programs spawn,
 connect to it themselves.
 """
 
+from __future__ import annotations
+
 import collections
 import contextlib
 import functools
@@ -20,21 +22,32 @@ from ddip_engine import patches, state
 from ddip_engine.groups import store, store_connection
 from ddip_engine.state import EngineError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+    from urllib.parse import ParseResult
+
+    Met = Iterator[tuple[Any, int, int]]  # a store, a rank, a world size
+
 _CONNECT_S = 60  # timeout; the store exists before any rank
 
-api = None  # torch.distributed
-c10d = None  # torch.distributed.distributed_c10d
-_real = {}  # scheme -> torch's own handler
-_store = None  # this rank's only client of the store
-_connection = None  # the same without torch, for the engine's own keys
-_tcp_store = None  # this rank's only client of the TCPStore
+api: Any = None  # torch.distributed
+c10d: Any = None  # torch.distributed.distributed_c10d
+_real: dict[str, Callable[..., Met]] = {}  # scheme -> torch's own handler
+_store: Any = None  # this rank's only client of the store
+# the same without torch, for the engine's own keys
+_connection: store_connection.Connection | None = None
+_tcp_store: Any = None  # this rank's only client of the TCPStore
 _endpoint = ("", 0)  # of that TCPStore
 _path = ""  # of the store's Unix socket; "" if there is only the TCPStore
-_inits = collections.Counter()  # init_process_group calls of this cell, by rendezvous
-_external_joined_in = None  # the generation in which the external ranks were met; None: not yet
+# init_process_group calls of this cell, by rendezvous
+_inits: collections.Counter[str] = collections.Counter()
+# the generation in which the external ranks were met; None: not yet
+_external_joined_in: int | None = None
 
 
-def install():
+def install() -> None:
     """Replaces torch's handlers. Torch must have been imported."""
     global api, c10d
     api = sys.modules["torch.distributed"]
@@ -47,12 +60,12 @@ def install():
     patches.SPAWN.replace(_own_job, sys.modules["torch.multiprocessing"])
 
 
-def has_handlers():
+def has_handlers() -> bool:
     """Does torch come here by itself? If not, its init needs with_store()."""
     return bool(_real)
 
 
-def with_store(asked):
+def with_store(asked: dict[str, Any]) -> dict[str, Any]:
     """The arguments of init_process_group() with the store that its handler would give it."""
     url = asked.get("init_method") or "env://"
     handler = _OURS.get(url.partition("://")[0])
@@ -69,24 +82,24 @@ def with_store(asked):
     return asked | {"init_method": None, "store": store, "rank": rank, "world_size": size}
 
 
-def start(address, port, path):
+def start(address: str, port: int, path: str) -> None:
     """Sets where the stores of this group are."""
     global _endpoint, _path
     _endpoint = (address, port)
     _path = path
 
 
-def is_at(address, port, path):
+def is_at(address: str, port: int, path: str) -> bool:
     """Are the stores already known to be there?"""
     return (_endpoint, _path) == ((address, port), path)
 
 
-def begin_cell():
+def begin_cell() -> None:
     """Restarts the counts: the keys contain the cell's number, so no other cell's can match."""
     _inits.clear()
 
 
-def drop_clients():
+def drop_clients() -> list[Any]:
     """Forgets and returns the clients, which this process must not use any more."""
     global _store, _tcp_store, _connection
     clients = [client for client in (_store, _tcp_store, _connection) if client is not None]
@@ -94,11 +107,11 @@ def drop_clients():
     return clients
 
 
-def _own_job(real):
+def _own_job(real: Callable[..., Any]) -> Callable[..., Any]:
     """Processes that user code spawns form a job of their own: their rank 0 hosts their store."""
 
     @functools.wraps(real)
-    def start_processes(*args, **kwargs):
+    def start_processes(*args: Any, **kwargs: Any) -> Any:
         flag = os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
         try:
             return real(*args, **kwargs)
@@ -109,7 +122,7 @@ def _own_job(real):
     return start_processes
 
 
-def _client():
+def _client() -> Any:
     """The rank's client of its group's store; it reconnects if its socket was shut down."""
     global _store
     if not _path:
@@ -123,23 +136,23 @@ def _client():
     return _store
 
 
-def has_store():
+def has_store() -> bool:
     """Can store_set() and store_get() be used? Across hosts there is only the TCPStore."""
     return bool(_path)
 
 
-def store_set(key, value):
+def store_set(key: str, value: bytes) -> None:
     """Sets a key of the engine's own in the group's store to these bytes. Works without torch.
     Raises EngineError if there is no store, or it no longer exists."""
     _ask(store.SET, key.encode(), value)
 
 
-def store_get(key):
+def store_get(key: str) -> bytes:
     """Waits until the key is set. A signal whose handler raises ends the wait."""
     return store.unpack(_ask(store.GET, key.encode()))[0]
 
 
-def _ask(op, *fields):
+def _ask(op: int, *fields: bytes) -> bytes:
     global _connection
     if not _path:
         raise EngineError(EOPNOTSUPP, "the group has no store to meet at")
@@ -151,13 +164,13 @@ def _ask(op, *fields):
         raise EngineError(EHOSTDOWN, f"the store of the group: {e}") from e
 
 
-def tcp_store_type():
+def tcp_store_type() -> Any:
     """Torch's TCPStore, or None."""
     other = getattr(sys.modules.get("torch.distributed.rendezvous"), "TCPStore", None)
     return patches.TCP_STORE.get() or other
 
 
-def _tcp_client():
+def _tcp_client() -> Any:
     """The rank's client of the TCPStore; made again if its socket was shut down."""
     global _tcp_store
     if _tcp_store is not None:
@@ -178,16 +191,18 @@ def _tcp_client():
     return _tcp_store
 
 
-def _is_ours_to_serve():
+def _is_ours_to_serve() -> bool:
     return os.getpid() == state.pid and _endpoint[1] != 0
 
 
-def _is_ours(rank, size):
+def _is_ours(rank: int, size: int) -> bool:
     """True if this is the group of this mount, and it has no external ranks."""
     return _is_ours_to_serve() and not state.external and (rank, size) == (state.rank, state.size)
 
 
-def _store_for(host, port, rank, size, timeout, tag):
+def _store_for(
+    host: str | None, port: int, rank: int, size: int, timeout: timedelta, tag: str
+) -> Any:
     """A store whose keys no other init of this mount sees.
 
     The engine's store serves the ranks of this group, whatever host and port the program names; a
@@ -209,7 +224,7 @@ def _store_for(host, port, rank, size, timeout, tag):
     return tcp_store_type()(host, port, size, **options)
 
 
-def _store_with_external():
+def _store_with_external() -> Any:
     """The store with the keys that torch's own env:// uses. They can be used only once."""
     global _external_joined_in
     if _external_joined_in == state.generation:
@@ -221,7 +236,7 @@ def _store_with_external():
     return _tcp_client()
 
 
-def forget_external():
+def forget_external() -> None:
     """Deletes what the ranks of an older generation wrote for the external ones.
 
     Runs while no rank of the group is in a rendezvous: at a rebuild, and when a new rank joins.
@@ -237,14 +252,14 @@ def forget_external():
         client.delete_key(key)
 
 
-def numbers(url):
+def numbers(url: str) -> tuple[ParseResult, str | None, str | None]:
     """(parsed url, rank, world size); a number that the url's query does not have is None."""
     parsed = urlparse(url)
     query = dict(parse_qsl(parsed.query))
     return parsed, query.get("rank"), query.get("world_size")
 
 
-def _environment(name):
+def _environment(name: str) -> str:
     value = os.environ.get(name)
     if not value:
         raise ValueError(
@@ -254,8 +269,10 @@ def _environment(name):
     return value
 
 
-def _env_rendezvous(url, timeout=timedelta(minutes=30), **kwargs):
+def _env_rendezvous(url: str, timeout: timedelta = timedelta(minutes=30), **kwargs: Any) -> Met:
     """The handler of env://; see torch.distributed.rendezvous."""
+    rank: str | int | None
+    size: str | int | None
     _, rank, size = numbers(url)
     rank = int(rank if rank is not None else _environment("RANK"))
     size = int(size if size is not None else _environment("WORLD_SIZE"))
@@ -264,7 +281,7 @@ def _env_rendezvous(url, timeout=timedelta(minutes=30), **kwargs):
     raise RuntimeError("Unable to perform re-rendezvous using env:// method")
 
 
-def _file_rendezvous(url, **kwargs):
+def _file_rendezvous(url: str, **kwargs: Any) -> Met:
     """The handler of file://. The ranks of this group meet at the engine's store, under the file's
     name: torch's own handler leaves keys in the file that the next init of a process would find."""
     parsed, rank, size = numbers(url)
@@ -277,8 +294,11 @@ def _file_rendezvous(url, **kwargs):
     raise RuntimeError("Unable to perform rerendezvous using file method")
 
 
-def _tcp_rendezvous(url, timeout=timedelta(minutes=30), **kwargs):
+def _tcp_rendezvous(url: str, timeout: timedelta = timedelta(minutes=30), **kwargs: Any) -> Met:
     """The handler of tcp://; see torch.distributed.rendezvous."""
+    parsed: Any  # mypy does not see that the loop leaves no None
+    rank: Any
+    size: Any
     parsed, rank, size = numbers(url)
     for value, what in (
         (parsed.port, "port number"),
@@ -295,4 +315,8 @@ def _tcp_rendezvous(url, timeout=timedelta(minutes=30), **kwargs):
     raise RuntimeError("Unable to perform re-rendezvous using tcp:// method")
 
 
-_OURS = {"env": _env_rendezvous, "tcp": _tcp_rendezvous, "file": _file_rendezvous}
+_OURS: dict[str, Callable[..., Met]] = {
+    "env": _env_rendezvous,
+    "tcp": _tcp_rendezvous,
+    "file": _file_rendezvous,
+}

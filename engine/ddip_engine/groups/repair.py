@@ -4,12 +4,21 @@ DistributedDataParallel wrappers on the default group are repaired in place. Oth
 a dead group are found and reported by name, with the code that repairs them.
 """
 
+from __future__ import annotations
+
 import functools
 import weakref
 
 from ddip_engine import patches
 from ddip_engine.data import table
 from ddip_engine.groups import dist
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from typing import Any
+
+    from ddip_engine.patches import Row
 
 # (class name in a type's ancestry, advice on how to repair the object).
 _HOLDERS = (
@@ -23,18 +32,19 @@ _HOLDERS = (
 _NAMELESS = "a model that no name is bound to"
 _STEPS = ("FSDPModule", "FullyShardedDataParallel")  # keep the state of a step in themselves
 # All live DistributedDataParallel modules: a search does not find those of before gc.freeze().
-_wrappers = weakref.WeakValueDictionary()  # by id: a class need not be hashable
+# By id: a class need not be hashable.
+_wrappers: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
-def install():
+def install() -> None:
     """Notes each DistributedDataParallel that is made, loaded or copied, if there is torch."""
     for row in (patches.DDP_INIT, patches.DDP_LOADED):
         row.replace(functools.partial(_noted, row))
 
 
-def _noted(row, real):
+def _noted(row: Row, real: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(real)
-    def noted(self, *args, **kwargs):
+    def noted(self: Any, *args: Any, **kwargs: Any) -> None:
         real(self, *args, **kwargs)
         with row:
             _wrappers[id(self)] = self
@@ -42,7 +52,7 @@ def _noted(row, real):
     return noted
 
 
-def rebuild(generation, whole):
+def rebuild(generation: int, whole: bool) -> str:
     """Gives the ranks working process groups again, under a new generation. whole: all ranks are
     the same processes as before.
 
@@ -61,7 +71,7 @@ def rebuild(generation, whole):
     return "".join(lines + _holders(groups - set(renewed), renewed))
 
 
-def renew():
+def renew() -> list[tuple[str, ...]]:
     """Gives all wrappers reducers that know of no step. Returns [(name, reason)] of those which
     could not be given one."""
     if dist.c10d is None:
@@ -73,7 +83,7 @@ def renew():
     return [tuple(line.strip().split(": ", 1)) for line in lines]
 
 
-def _repair(wrapper, name, renewed):
+def _repair(wrapper: Any, name: str, renewed: Collection[Any]) -> list[str]:
     """Gives a wrapper a group that works, and a reducer that knows nothing of the last step."""
     group = wrapper.process_group
     if group not in renewed:
@@ -98,7 +108,7 @@ def _repair(wrapper, name, renewed):
     return []
 
 
-def _make_reducer(wrapper, group):
+def _make_reducer(wrapper: Any, group: Any) -> None:
     """Gives a wrapper the reducer of a new one, without a collective.
 
     Torch's own DistributedDataParallel._update_process_group() keeps the buckets, and what a static
@@ -124,7 +134,7 @@ def _make_reducer(wrapper, group):
         wrapper.register_comm_hook(hook_state, hook)
 
 
-def _holders(dead, renewed):
+def _holders(dead: set[Any], renewed: Collection[Any]) -> list[str]:
     """Lines for the user's variables that hold a dead group, or what a step has left half done."""
     lines = []
     for name, value in table.names():

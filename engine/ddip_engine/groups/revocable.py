@@ -7,6 +7,8 @@ the freed one for errors and free it again. A revoked one stays valid: torch abo
 as usual. While C uses one, nothing may free it: see claimed(). Never run on a GPU.
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import os
@@ -16,15 +18,20 @@ import _ddip
 from ddip_engine import patches
 from ddip_engine.data import gpu
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from typing import Any
+
 _LIBRARY = "libtorch_cuda.so"  # its NCCL must be the one that revokes
 
-_c10d = None  # torch.distributed.distributed_c10d; None: it has no NCCL
-_served = None  # returns the groups that NCCL serves, the oldest first
-_seen = set()  # ids of groups whose communicators, if there are any, are known
-_kept = []  # backends with a communicator that C knows: kept alive until claimed()
+_c10d: Any = None  # torch.distributed.distributed_c10d; None: it has no NCCL
+_served: Any = None  # returns the groups that NCCL serves, the oldest first
+_seen: set[int] = set()  # ids of groups whose communicators, if there are any, are known
+_kept: list[Any] = []  # backends with a communicator that C knows: kept alive until claimed()
 
 
-def install(c10d, served):
+def install(c10d: Any, served: Callable[[], list[Any]]) -> None:
     """Call before user code. served(): the groups that NCCL serves, the oldest first."""
     global _c10d, _served
     if not hasattr(c10d, "ProcessGroupNCCL"):
@@ -34,9 +41,9 @@ def install(c10d, served):
         row.replace(_claiming)
 
 
-def _claiming(real):
+def _claiming(real: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(real)
-    def claims(*args, **kwargs):
+    def claims(*args: Any, **kwargs: Any) -> Any:
         with claimed():
             return real(*args, **kwargs)
 
@@ -44,7 +51,7 @@ def _claiming(real):
 
 
 @contextlib.contextmanager
-def claimed():
+def claimed() -> Iterator[None]:
     """Surrounds code that frees communicators. Raises RuntimeError if C is still using them."""
     if _c10d is None:
         yield
@@ -59,7 +66,7 @@ def claimed():
         _ddip.nccl_release()
 
 
-def _groups():
+def _groups() -> Iterator[tuple[Any, Any]]:
     """(group, backend) of all groups that NCCL serves, in the order of their creation."""
     if _c10d is None:
         return
@@ -71,12 +78,12 @@ def _groups():
             yield group, backend
 
 
-def backends():
+def backends() -> list[Any]:
     """The backends of all groups that NCCL serves, in the order of their creation."""
     return [backend for _, backend in _groups()]
 
 
-def used(group):
+def used(group: Any) -> None:
     """This group (None: the default one) has done a collective: it may have a communicator now."""
     if _c10d is None or id(group) in _seen:
         return
@@ -84,7 +91,7 @@ def used(group):
         _seen.add(id(group))
 
 
-def _can_revoke():
+def _can_revoke() -> bool:
     """True if torch frees no communicator on its own, its NCCL can revoke, and there are other
     ranks: one that is alone waits for nobody, and no new group would be made for it."""
     world = _c10d.GroupMember.WORLD
@@ -96,7 +103,7 @@ def _can_revoke():
     return _ddip.nccl_can_revoke(_LIBRARY)
 
 
-def _tell(group):
+def _tell(group: Any) -> bool:
     """Tells C all communicators. False: this group has none yet; its collective was for the CPU."""
     claims = _ddip.nccl_claims()
     rows = [(each, backend, _address(backend)) for each, backend in _groups()]
@@ -108,7 +115,7 @@ def _tell(group):
     return all(address for each, _, address in rows if each is group)
 
 
-def _address(backend):
+def _address(backend: Any) -> int:
     """The address of the communicator; 0 if there is none, or it no longer exists."""
     try:
         return patches.COMM_PTR.of(backend)()

@@ -7,10 +7,21 @@ bytes. GET and WAIT are answered once all their keys exist; a client has one req
 time.
 """
 
+from __future__ import annotations
+
 import os
 import selectors
 import socket
 import struct
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import NoReturn, TypeVar
+
+    T = TypeVar("T")
+    Data = dict[bytes, bytes]
+    Answers = Callable[[bytes], None]
 
 SET, GET, ADD, WAIT, CHECK, DELETE, COMPARE_SET, APPEND, COUNT, LIST = range(10)
 
@@ -21,12 +32,12 @@ _PAUSE_S = 0.05  # without accepting, after that has failed: for want of descrip
 _CREDENTIALS = struct.Struct("iii")  # pid, uid, gid
 
 
-def pack(fields):
+def pack(fields: Iterable[bytes]) -> bytes:
     """Encodes fields as bytes."""
     return b"".join(_LENGTH.pack(len(field)) + field for field in fields)
 
 
-def unpack(data):
+def unpack(data: bytes) -> list[bytes]:
     """Decodes the list of fields that pack() encoded."""
     fields, at = [], 0
     while at < len(data):
@@ -37,12 +48,12 @@ def unpack(data):
     return fields
 
 
-def frame(body):
+def frame(body: bytes) -> bytes:
     """A body as it is sent, preceded by its length."""
     return _LENGTH.pack(len(body)) + body
 
 
-def unframe(buffer):
+def unframe(buffer: bytearray) -> bytes | None:
     """Removes the first complete body from a bytearray; None if it has not arrived yet."""
     if len(buffer) < _LENGTH.size:
         return None
@@ -55,7 +66,7 @@ def unframe(buffer):
     return body
 
 
-def reach(path, use):
+def reach(path: str, use: Callable[[str], T]) -> T:
     """Calls use(address) with an address of the socket's path, however long the path is."""
     folder = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -64,7 +75,7 @@ def reach(path, use):
         os.close(folder)
 
 
-def listen(path):
+def listen(path: str) -> socket.socket:
     """Returns a listening socket. Removes what another process left at this path."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     if os.path.lexists(path):
@@ -78,28 +89,28 @@ def listen(path):
 class Server:
     """Serves the clients of a listening socket forever."""
 
-    def __init__(self, listener):
+    def __init__(self, listener: socket.socket) -> None:
         self._listener = listener
-        self._data = {}
-        self._waiting = {}  # connection -> (op, keys)
+        self._data: Data = {}
+        self._waiting: dict[socket.socket, tuple[int, list[bytes]]] = {}  # connection -> (op, keys)
         self._selector = selectors.DefaultSelector()
-        self._pause = None  # in seconds, while it does not listen
+        self._pause: float | None = None  # in seconds, while it does not listen
         self._listen()
 
-    def _listen(self):
+    def _listen(self) -> None:
         self._selector.register(self._listener, selectors.EVENT_READ)
         self._pause = None
 
-    def serve(self):
+    def serve(self) -> NoReturn:
         """Never returns."""
         while True:
             ready = self._selector.select(self._pause)
             if self._pause is not None:
                 self._listen()
             for key, _ in ready:
-                self._serve_one(key.fileobj, key.data)
+                self._serve_one(key.fileobj, key.data)  # type: ignore[arg-type]  # a socket
 
-    def _serve_one(self, ready, buffer):
+    def _serve_one(self, ready: socket.socket, buffer: bytearray) -> None:
         """What fails ends its own connection, whose client finds it closed, and nothing else."""
         try:
             if ready is self._listener:
@@ -113,7 +124,7 @@ class Server:
             else:
                 self._drop(ready)
 
-    def _accept(self):
+    def _accept(self) -> None:
         connection, _ = self._listener.accept()
         peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         if _CREDENTIALS.unpack(peer)[1] not in (os.getuid(), 0):
@@ -121,7 +132,7 @@ class Server:
             return
         self._selector.register(connection, selectors.EVENT_READ, bytearray())
 
-    def _read(self, connection, buffer):
+    def _read(self, connection: socket.socket, buffer: bytearray) -> None:
         try:
             data = connection.recv(_CHUNK)
         except OSError:
@@ -133,18 +144,18 @@ class Server:
         while (body := unframe(buffer)) is not None:
             self._run_command(connection, body[0], unpack(body[1:]))
 
-    def _drop(self, connection):
+    def _drop(self, connection: socket.socket) -> None:
         self._waiting.pop(connection, None)
         self._selector.unregister(connection)
         connection.close()
 
-    def _answer(self, connection, body=b""):
+    def _answer(self, connection: socket.socket, body: bytes = b"") -> None:
         try:
             connection.sendall(frame(body))
         except OSError:
             connection.shutdown(socket.SHUT_RDWR)  # the next read drops it
 
-    def _run_command(self, connection, op, fields):
+    def _run_command(self, connection: socket.socket, op: int, fields: list[bytes]) -> None:
         if op in (GET, WAIT):
             self._waiting[connection] = (op, fields)
             self._look_at([connection])
@@ -153,7 +164,7 @@ class Server:
         if changed:
             self._look_at(list(self._waiting))
 
-    def _look_at(self, connections):
+    def _look_at(self, connections: Iterable[socket.socket]) -> None:
         for connection in connections:
             op, keys = self._waiting[connection]
             if all(key in self._data for key in keys):
@@ -166,29 +177,29 @@ class Server:
 # ---- sends the reply; they return True if a key may be new
 
 
-def _set(data, fields, answer):
+def _set(data: Data, fields: list[bytes], answer: Answers) -> bool:
     for key, value in zip(fields[::2], fields[1::2], strict=True):
         data[key] = value
     answer(b"")
     return True
 
 
-def _add(data, fields, answer):
+def _add(data: Data, fields: list[bytes], answer: Answers) -> bool:
     key, amount = fields
     data[key] = b"%d" % (int(data.get(key, b"0")) + int(amount))
     answer(data[key])
     return True
 
 
-def _check(data, fields, answer):
+def _check(data: Data, fields: list[bytes], answer: Answers) -> None:
     answer(b"%d" % all(key in data for key in fields))
 
 
-def _delete(data, fields, answer):
+def _delete(data: Data, fields: list[bytes], answer: Answers) -> None:
     answer(b"%d" % (data.pop(fields[0], None) is not None))
 
 
-def _compare_set(data, fields, answer):
+def _compare_set(data: Data, fields: list[bytes], answer: Answers) -> bool:
     """As in TCPStore, a missing key is set if nothing was expected. Replies with its value now."""
     key, expected, desired = fields
     if data.get(key, b"") == expected:
@@ -197,21 +208,21 @@ def _compare_set(data, fields, answer):
     return True
 
 
-def _append(data, fields, answer):
+def _append(data: Data, fields: list[bytes], answer: Answers) -> bool:
     data[fields[0]] = data.get(fields[0], b"") + fields[1]
     answer(b"")
     return True
 
 
-def _count(data, fields, answer):
+def _count(data: Data, fields: list[bytes], answer: Answers) -> None:
     answer(b"%d" % len(data))
 
 
-def _list(data, fields, answer):
+def _list(data: Data, fields: list[bytes], answer: Answers) -> None:
     answer(pack(data))
 
 
-_ACTIONS = {
+_ACTIONS: dict[int, Callable[[Data, list[bytes], Answers], bool | None]] = {
     SET: _set,
     ADD: _add,
     CHECK: _check,
