@@ -69,7 +69,7 @@ PY_INCLUDE  = $(eval PY_INCLUDE := $$(shell scripts/python-include '$(PYTHON)'))
 # The shared object is loaded into interpreters that know nothing of our sanitizers, so it is built
 # without them; hidden symbols, or those of torch's libraries could take their place.
 SO_CFLAGS   = -std=gnu11 $(OPT) $(WARN) -fstack-protector-strong -D_FORTIFY_SOURCE=2 \
-	-fPIC -fvisibility=hidden -DPy_LIMITED_API=0x030a0000 -isystem '$(PY_INCLUDE)'
+	-fPIC -fvisibility=hidden -DPy_LIMITED_API=0x030a0000 -DPY_SSIZE_T_CLEAN -isystem '$(PY_INCLUDE)'
 
 # ---- build ----------------------------------------------------------------------------------
 

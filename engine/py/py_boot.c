@@ -3,7 +3,6 @@
  * `ddip_engine`, and starts forked engines.
  */
 #define _GNU_SOURCE
-#define PY_SSIZE_T_CLEAN
 #include <Python.h>
 #include "py/py.h"
 #include "py/embedded.h"

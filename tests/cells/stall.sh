@@ -51,6 +51,13 @@ interrupt
 cell 't = ones(); dist.all_reduce(t); t = t.sum().item()' || bad "after it: $(tail -n 1 "$G/error")"
 is 'the next sum' "$(cat "$G/rank2/vars/t")" 6.0
 
+# where C does not find torch's recorder, Python asks it
+like 'by Python' "$(value 'import sys
+flight = sys.modules["ddip_engine.groups.flight"]
+found, flight._found = flight._found, 0
+said, flight._found = flight.describe(), found
+said.decode()')" 'group .* own '
+
 # one collective more on one rank: it is reported, and does not pair with a later one
 cell 'w = dist.all_reduce(ones(), async_op=True) if rank == 0 else None' || bad 'an unpaired collective'
 like 'uneven numbers' "$(await 4 uneven)" "rank0=1 rank1=0 rank2=0"
