@@ -10,6 +10,8 @@
  */
 enum { FAST_MS = 2, SLOW_MS = 10, LEAST = 8 << 10 };
 
+enum { AT_ONCE = 16 }; /* frames, before something else has its turn: a fast relay takes all */
+
 static struct bulk {
 	int fd;
 	struct watch *watch; /* NULL: there is none, or its reader is gone */
@@ -56,16 +58,19 @@ next_frame(struct bulk *b)
 		frame_show_all(b->frame.p, b->frame.n);
 }
 
-/* Sends until it would block. */
+/* Sends until it would block, or has sent so many frames. */
 static void
 send_some(struct bulk *b)
 {
+	int frames = 0;
 	ssize_t n = 0;
 
 	b->sending = true;
-	while (n >= 0) {
-		if (b->sent == b->frame.n)
+	while (n >= 0 && frames < AT_ONCE) {
+		if (b->sent == b->frame.n) {
 			next_frame(b);
+			frames++;
+		}
 		if (!b->frame.n)
 			break;
 		n = send(

@@ -26,6 +26,7 @@ running = False  # a cell
 interrupts = 0  # how many were raised in cells
 cell_file: str | None = None  # the name of the running cell in tracebacks
 failed = 0  # number of the last cell that left a traceback, sys.last_traceback
+cleared = 0  # number of the last cell whose traceback has lost the variables of its frames
 external = ""  # the ranks of this group that are other programs' processes, like "1,3"
 autogc = True  # free memory after each cell
 OPTIMIZER, FORWARD, COLLECTIVE, ANY = range(4)  # enum clock of wire.h

@@ -460,15 +460,20 @@ def _in_frame(tool: Tool, numbers: list[str]) -> str:
 
 
 def _failed_rank(tool: Tool) -> str:
-    """The rank that failed first in the last cell that failed, but for those of --frame."""
+    """The rank that failed first in the last cell that failed."""
     numbers = sorted(map(int, filter(str.isdecimal, files.listdir(tool.path("cells")))))
     for number in reversed(numbers):
         with contextlib.suppress(FileNotFoundError):  # it is no longer kept
             rank = json.loads(tool.read(f"cells/{number}/report.json")).get("rank")
-            in_frame = rank is None or tool.read(f"cells/{number}/source").startswith(_IN_FRAME)
-            if not in_frame:
+            if rank is not None and _is_of_its_own(tool, number):
                 return str(rank)
     raise Failure(NOTHING, "--frame: no cell has failed on a rank")
+
+
+def _is_of_its_own(tool: Tool, number: int) -> bool:
+    """False for a cell of --frame, and for what ran within a cell: its failure is no program's."""
+    within = "within" in json.loads(tool.read(f"cells/{number}/status.json"))
+    return not within and not tool.read(f"cells/{number}/source").startswith(_IN_FRAME)
 
 
 def steer(tool: Tool, words: Sequence[str]) -> int:

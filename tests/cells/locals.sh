@@ -67,8 +67,10 @@ in_frame() {
 is 'in the frame that failed' "$(in_frame -ar 0,1 -F 'b *= 2; c = a + 1; b, c' | sort)" '0: ([0, 0], 1)
 1: ([1, 1], 2)'
 is 'of another rank, and a new name' "$(in_frame -r 1 -F 'b, c')" '([1, 1], 2)'
+is 'a variable is set' "$(in_frame -r 1 -F 'a = 7')$(in_frame -r 1 -F 'a, rank')" '(7, 1)'
+is 'an exit' "$(in_frame -r 1 -F 'raise SystemExit') $(cat "$T/err")" ' '
 is 'a frame further out' "$(in_frame -r 1 --frame=1 '"a" in locals(), f.__name__')" "(False, 'f')"
-is 'the last of two counts' "$(in_frame -r 1 -F --frame=1 '"a" in locals()') $(in_frame -r 1 --frame=1 -F 'a')" 'False 1'
+is 'the last of two counts' "$(in_frame -r 1 -F --frame=1 '"a" in locals()') $(in_frame -r 1 --frame=1 -F 'a')" 'False 7'
 fails in_frame -r 1 -F 'b + None'
 like 'what fails there' "$(cat "$T/err")" 'line 1, in <module>.*TypeError'
 fails in_frame -r 1 -F 'b +'
@@ -80,6 +82,8 @@ like 'no number' "$(cat "$T/err")" "want a number of a frame, 0 the innermost, n
 is 'it is still kept' "$(cat "$G/cells/$n/rank1/locals/b")" '[1, 1]'
 printf '# ddip frame: 0\nprint(b)\n' >"$G/rank1/cell"
 is 'by its file' "$(cat "$G/cells/last/rank1/stdout")" '[1, 1]'
+printf '\357\273\277# ddip frame: 0\nprint(b, 2)\n' >"$G/rank1/cell"
+is 'of an editor that marks UTF-8' "$(cat "$G/cells/last/rank1/stdout")" '[1, 1] 2'
 fails cell 'def g(a):
     return [8][a]
 g(rank)'
@@ -87,6 +91,25 @@ n=$(readlink "$G/cells/last")
 is 'on the rank that failed first' "$(in_frame -F 'a, rank')" '(1, 1)'
 fails in_frame -r 0 -F '1 / 0'
 is 'what fails there is not looked at' "$(in_frame -F 'rank')" 1
+# what a steer raises is not the program's failure
+submit 'import time, torch, torch.distributed as dist
+stop = False
+while True:
+    dist.all_reduce(torch.ones(1)); time.sleep(0.01)
+    if stop and rank: raise ValueError'
+until_true grep -q ' clock=' "$G/status"
+is 'a frame is no steer' "$(errno write "$G/steer" '# ddip frame: 0
+1')" ENOEXEC
+is 'a steer fails' "$(errno write "$G/steer" 'None if rank else missing')" EREMOTEIO
+is 'the cell goes on' "$(errno write "$G/steer" 'stop = True')" 0
+wait_cell "$n" >/dev/null
+is 'and fails' "$(in_frame -F 'rank, stop')" '(1, True)'
+fails cell 'def h(a):
+    raise MemoryError
+h(rank)'
+n=$(readlink "$G/cells/last")
+fails in_frame -r 1 -F 'a'
+like 'memory' "$(cat "$T/err")" 'the failure of rank 1 has lost its variables: memory ran out'
 cell 'pass'
 is 'it is kept until the next cell' "$(ls "$G/cells/$n/rank1/locals") $(errno read "$G/cells/$n/rank1/locals/b")" ' ENOENT'
 like 'which is said' "$(tail -n 1 "$G/error")" "rank 1 does not keep what cell $n has left"

@@ -40,7 +40,7 @@ _ENDED_WAIT = re.compile(
 # last names what the front ends of widgets send, which is no cell of the user's.
 _LOOKS_BACK = re.compile(
     r"%(debug|tb|xmode|pdb)\b|\bpm\(|post_mortem|print_last|\blast_(exc|value|traceback|type)\b"
-    r"|\A# ddip frame: |'ddip_engine\.cells\.comms'"
+    r"|\A\ufeff?# ddip frame: |'ddip_engine\.cells\.comms'"
 )
 _TIMEOUT = 1  # of enum interrupt_why in wire.h
 _LAST = ("last_exc", "last_type", "last_value", "last_traceback")

@@ -11,9 +11,9 @@ import sys
 import types
 
 import _ddip
-from ddip_engine import state
+from ddip_engine import raised, state
 from ddip_engine.cells import cell as cells
-from ddip_engine.cells import streams
+from ddip_engine.cells import prompts, streams
 from ddip_engine.data import frames
 from ddip_engine.state import EngineError
 
@@ -111,7 +111,8 @@ def run_cell(cell):
         ended = cells.Ended(e, syntax=True)
     if ended.error is not None:
         cells.trim(ended.error, cell)
-        streams.display("error", **cell.explain(cells.describe, ended.error))
+        if not raised.is_a(ended.error, SystemExit):
+            streams.display("error", **cell.explain(cells.describe, ended.error))
     elif ended.value:
         data = {"text/plain": ended.value}
         streams.display("execute_result", data=data, metadata={}, execution_count=cell.number)
@@ -131,6 +132,8 @@ def function(source, frame):
                 finally:
                     after()
                 return cells.Ended(value="" if value is None else cells.bound(repr(value)))
+        except prompts.Left as left:
+            return cells.Ended(prompts.itself(left))
         except BaseException as e:
             return cells.Ended(e)
 

@@ -45,6 +45,8 @@ class _Awaited:
         self.cell = cells.Cell(number, source)
         if self.cell.argv is not None or self.cell.program:
             raise SyntaxError("a program can't be run within a cell")
+        if self.cell.frame is not None:
+            raise SyntaxError("a frame of a failure is for a cell of its own")
         self.source = None
         if not self.cell.saved:
             cells.remember_source(self.cell.file, self.cell.source)

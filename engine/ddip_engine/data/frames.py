@@ -70,6 +70,9 @@ def _keeps(cell):
 def of_failure(number):
     """The user's frame with this number, 0 the innermost, of the failure that the rank keeps.
     Raises EngineError(ENOENT)."""
+    if state.failed and state.cleared == state.failed:
+        text = f"the failure of rank {state.rank} has lost its variables: memory ran out"
+        raise EngineError(ENOENT, text)
     found = _raised() if _keeps(state.failed) else []
     if number < len(found):
         return found[number][0]

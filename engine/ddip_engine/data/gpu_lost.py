@@ -29,7 +29,9 @@ def leave_if_lost(between_cells=False):
 def _where_lost():
     """The line of the cell or the program where the error surfaced, if an exception shows it. The
     first frame is the cell's: those above it are trimmed."""
-    trace, line = getattr(sys, "last_traceback", None), 0
+    trace, line = None, 0
+    if state.failed == state.cell:
+        trace = getattr(sys, "last_traceback", None)
     file = trace.tb_frame.f_code.co_filename if trace is not None else ""
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == file:

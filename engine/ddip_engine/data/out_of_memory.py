@@ -28,6 +28,7 @@ def handle(cell, error):
         _ddip.notify("Nmemory", cell, _text(found, frames))
     if state.autogc:
         _clear(frames)
+        state.cleared = cell
 
 
 def _chain(error):
