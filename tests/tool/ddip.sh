@@ -438,7 +438,8 @@ if [ "$PLACE" = "$M" ] && mkdir -p "$T/work/second" "$T/empty" && "$BUILD/ddipfs
 	done
 	is 'the one around' "$(cd "$M/group/vars" && "$ddip" exec 1)" 1
 	like 'the only one below' "$(cd "$T/work" && "$ddip" -x status 2>&1)" "$T/work/second/group/status"
-	"$ddip" umount "$T/work/second" || bad 'the second mount stays'
+	is 'the word for it' "$("$ddip" help unmount)" "$("$ddip" help umount)"
+	"$ddip" unmount "$T/work/second" || bad 'the second mount stays'
 fi
 pids=$(others)
 run "$ddip" umount "$PLACE"

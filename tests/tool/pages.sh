@@ -93,6 +93,7 @@ complete_ddip() {
 }
 is 'verbs' "$(complete_ddip st)" 'start stop status steer stack'
 is 'ranks' "$(complete_ddip tail '')" '0 1'
+is 'what ends a mount' "$(complete_ddip unm) $(complete_ddip unmount READ)" 'unmount README.md'
 is 'groups' "$(complete_ddip -g '')" group
 is 'variables' "$(complete_ddip pull x)" xyz
 is 'views and OPs' "$(complete_ddip pull xyz.s)" 'xyz.safetensors xyz.sum xyz.same'
