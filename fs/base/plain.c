@@ -75,3 +75,20 @@ plain_clip(struct buf *out, struct slice s, size_t max, bool one_line)
 	}
 	buf_free(&plain);
 }
+
+void
+plain_clip_path(struct buf *out, struct slice s, size_t max)
+{
+	struct buf b = {0};
+	size_t skip = 0;
+
+	plain_clip(&b, s, s.n * 4, true);
+	if (b.n > max) {
+		skip = b.n - max;
+		while (skip < b.n && (b.p[skip] & 0xc0) == 0x80)
+			skip++; /* not within a character */
+		buf_adds(out, "…");
+	}
+	buf_adds(out, b.n ? b.p + skip : "");
+	buf_free(&b);
+}

@@ -1,6 +1,7 @@
 /*
  * The report of a cell is a list of parts, the most telling ones first. Each has its form as text
- * and as JSON. A part that would make either too long is left out of both.
+ * and as JSON. A part that would make either too long is left out of both, which the last parts
+ * say.
  */
 #include "group/report.h"
 #include "base/json.h"
@@ -9,6 +10,7 @@
 #include "group/cell.h"
 #include "group/external.h"
 #include "group/last_words.h"
+#include "group/left_out.h"
 #include "group/output.h"
 #include "group/said.h"
 #include "group/straggler.h"
@@ -18,7 +20,15 @@
 
 enum { DECIMAL = 10 };
 
-enum { PARTS_MAX = 64, FIELDS = 3, TEXT_ROOM = 32, JSON_ROOM = 48 /* for the number left out */ };
+/* ROOM: for what is left out, at least the first kind of it. END: of the JSON. */
+enum {
+	PARTS_MAX = 64,
+	FIELDS = 3,
+	PARTS_ROOM = LEFT_OUT_KINDS,
+	TEXT_ROOM = 96,
+	JSON_ROOM = 128,
+	JSON_END = 8
+};
 
 /* In bytes, but for the first. */
 enum {
@@ -54,7 +64,9 @@ struct report {
 	struct cell *c;
 	const struct report_now *now; /* NULL: the ranks were not asked */
 	struct part part[PARTS_MAX];
-	int n, left_out;
+	int n;
+	struct left_out left_out;
+	bool is_last; /* that is being added: there is no more room to keep */
 	size_t text_n, json_n;
 };
 
@@ -121,6 +133,24 @@ part_json(const char *list, const struct field *f, int n)
 	return buf_take(&b);
 }
 
+/* Says that a fact is left out, and which file has it. */
+static void
+leave_out(struct report *r, const char *word, const struct field *f)
+{
+	const struct task *w = r->c->w;
+	bool of_ranks = f[0].key && strcmp(f[0].key, "ranks") == 0;
+	char *see;
+
+	if (strcmp(word, "see") == 0 || strcmp(word, "figure") == 0)
+		see = xstrdup(f[0].text);
+	else if (strcmp(word, "output") == 0)
+		see = xasprintf("cells/%d/rank%ld/%s", r->c->number,
+		    strtol(f[0].text, NULL, DECIMAL), f[1].text);
+	else
+		see = left_out_file(word, r->c->number, w->first < 0 ? -1 : r->c->ranks[w->first]);
+	left_out_add(&r->left_out, word, of_ranks ? f[0].text : NULL, see, 1);
+}
+
 /* Adds a fact of n values, if there is room. word: that begins its line. list: see part; the
  * elements of a list are added one after the other. The texts must be UTF-8. */
 static void
@@ -130,10 +160,13 @@ add(struct report *r, const char *word, const char *list, const struct field *f,
 	bool goes_on = r->n && list && r->part[r->n - 1].list == list;
 	size_t text_n = strlen(p.text);
 	size_t json_n = strlen(p.json) + 1 + (list && !goes_on ? strlen(list) + 5 : 0);
+	bool last = r->is_last;
 
-	if (r->n == PARTS_MAX || r->text_n + text_n > REPORT_TEXT_MAX - TEXT_ROOM ||
-	    r->json_n + json_n > REPORT_JSON_MAX - JSON_ROOM) {
-		r->left_out++;
+	if (r->n >= PARTS_MAX - (last ? 0 : PARTS_ROOM) ||
+	    r->text_n + text_n > REPORT_TEXT_MAX - (size_t)(last ? 0 : TEXT_ROOM) ||
+	    r->json_n + json_n > REPORT_JSON_MAX - JSON_END - (size_t)(last ? 0 : JSON_ROOM)) {
+		if (!last)
+			leave_out(r, word, f);
 		free(p.text);
 		free(p.json);
 		return;
@@ -199,17 +232,16 @@ add_sets(struct report *r, const char *word, const char *list, struct alike *t, 
 
 		if (!*first[i]->text)
 			continue;
-		if (++shown > SETS_SHOWN) {
-			r->left_out++;
-			continue;
-		}
 		spell_ranks(r, first[i], &ranks);
 		plain_clip(&text, slice_text(first[i]->text), max, !stream);
 		f[k++] = text_field("ranks", ranks.p);
 		if (stream)
 			f[k++] = text_field("stream", stream);
 		f[k++] = text_field("text", text.n ? text.p : "");
-		add(r, word, list, f, k);
+		if (++shown > SETS_SHOWN)
+			leave_out(r, word, f);
+		else
+			add(r, word, list, f, k);
 		buf_free(&ranks);
 		buf_free(&text);
 	}
@@ -374,7 +406,11 @@ add_figures(struct report *r)
 			add(r, "figure", "figures", &f, 1);
 			free(path);
 		}
-		r->left_out += MAX(count - FIGURES_SHOWN, 0);
+		if (count > FIGURES_SHOWN)
+			left_out_add(&r->left_out, "figure", NULL,
+			    xasprintf("cells/%d/rank%d/figure%d.png", c->number, c->ranks[i],
+				FIGURES_SHOWN + 1),
+			    count - FIGURES_SHOWN);
 	}
 }
 
@@ -394,24 +430,6 @@ behind_rank(const char *text, int rank)
 	return has && text[n] == ':' && text[n + 1] == ' ' ? text + n + 2 : text;
 }
 
-/* The end of a path, which tells more than its beginning. */
-static void
-clip_path(struct slice s, struct buf *out)
-{
-	struct buf b = {0};
-	size_t skip = 0;
-
-	plain_clip(&b, s, s.n * 4, true);
-	if (b.n > FILE_SIZE) {
-		skip = b.n - FILE_SIZE;
-		while (skip < b.n && (b.p[skip] & 0xc0) == 0x80)
-			skip++; /* not within a character */
-		buf_adds(out, "…");
-	}
-	buf_adds(out, b.n ? b.p + skip : "");
-	buf_free(&b);
-}
-
 /* A line of the user's code: FILE:LINE, function and source, separated by tabs. */
 static void
 add_frame(struct report *r, struct slice s)
@@ -425,7 +443,7 @@ add_frame(struct report *r, struct slice s)
 		struct slice part = {s.p, tab ? (size_t)(tab - s.p) : s.n};
 
 		if (i == 0)
-			clip_path(part, &b[i]);
+			plain_clip_path(&b[i], part, FILE_SIZE);
 		else
 			plain_clip(&b[i], part, CODE_SIZE, true);
 		f[i] = text_field(keys[i], b[i].n ? b[i].p : "");
@@ -651,6 +669,23 @@ add_paths(struct report *r)
 		add_file(r, -1, "result");
 }
 
+static void
+add_left_out(struct report *r)
+{
+	r->is_last = true;
+	for (int i = 0; i < r->left_out.n; i++) {
+		const struct left_out_kind *k = &r->left_out.kind[i];
+		struct buf b = {0};
+		struct field f[2];
+
+		left_out_print(k, &b);
+		f[0] = text_field("what", b.p);
+		f[1] = text_field("see", k->see);
+		add(r, "left_out", "left_out", f, 2);
+		buf_free(&b);
+	}
+}
+
 /* ---- the whole ---- */
 
 static void
@@ -715,8 +750,6 @@ print_text(const struct report *r, struct buf *out)
 {
 	for (int i = 0; i < r->n; i++)
 		buf_adds(out, r->part[i].text);
-	if (r->left_out)
-		buf_addf(out, "left_out %d\n", r->left_out);
 }
 
 static void
@@ -737,8 +770,6 @@ print_json(const struct report *r, struct buf *out)
 		list = p->list;
 	}
 	buf_adds(out, list ? "]" : "");
-	if (r->left_out)
-		buf_addf(out, ",\"left_out\":%d", r->left_out);
 	buf_adds(out, "}\n");
 }
 
@@ -748,6 +779,7 @@ report_print(struct cell *c, const struct report_now *now, bool as_json, struct 
 	struct report r = {.c = c, .now = now};
 
 	collect(&r);
+	add_left_out(&r);
 	if (as_json)
 		print_json(&r, out);
 	else
@@ -756,4 +788,5 @@ report_print(struct cell *c, const struct report_now *now, bool as_json, struct 
 		free(r.part[i].text);
 		free(r.part[i].json);
 	}
+	left_out_free(&r.left_out);
 }

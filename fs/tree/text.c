@@ -60,7 +60,8 @@ static const char first_page[] =
     "  what main() holds, what to read next. error has each errno's text, rankK/stack each frame.\n"
     "  End it: ddip interrupt, or echo interrupt > ctl; variables stay. New ranks: echo restart > "
     "ctl.\n"
-    "  Wait: ddip wait N, or ddip wait -u ended,failed,stalled,quiet=60 N. State: status, ranks.\n"
+    "  Wait, then see: timeout 60 ddip wait -u ended,failed,stalled,quiet=20 N; ddip report N. "
+    "State: status, ranks.\n"
     "  What waits, and whose it is: queue. Take it back: ddip cancel N, or echo cancel N > ctl.\n"
     "  Everything else is in the table below.\n";
 

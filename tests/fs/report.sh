@@ -63,4 +63,4 @@ printf 'size 64\nstart\n' >"$M/many/ctl" || bad 'many ranks'
 ok guarded "$PLAIN_PYTHON" "$ROOT/tests/fs/report.py" "$M/many" 40
 echo 'x = rank; print("of", rank); raise ValueError(rank)' >"$M/many/cell" 2>/dev/null
 [ "$(stat -c %s "$M/many/cells/last/report")" -le 2048 ] || bad 'the report of many ranks is long'
-like 'each rank in its own way' "$(cat "$M/many/cells/last/report")" 'other [0-9]+: ValueError: .*left_out [0-9]+'
+like 'each rank in its own way' "$(cat "$M/many/cells/last/report")" 'other [0-9]+: ValueError: .*left_out other of [0-9]+ and [0-9]+ more: cells/[0-9]+/error.left_out output of [0-9]+ and [0-9]+ more: cells/[0-9]+/rank[0-9]+/stdout'

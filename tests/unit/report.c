@@ -184,9 +184,39 @@ test_words(void)
 	fake_end();
 }
 
+/* What is left out, and where it is: here results of ranks that differ. */
+static void
+test_left_out(void)
+{
+	struct group *g = fake_begin(RANKS);
+	struct cell *c = fake_cell(g, "x", 0, NULL);
+	struct buf b = {0};
+	char value[2] = {0};
+
+	for (int i = 0; i < RANKS; i++) {
+		*value = (char)('a' + i);
+		fake_answer(fake_take(Trun, i), Rrun, (uint32_t)OUT_OK, fake_slice(value),
+		    fake_slice(""), fake_slice(""), fake_slice(""),
+		    fake_slice(i ? "" : "figures 6\n"), (uint32_t)0, (uint64_t)0, (uint64_t)0,
+		    (uint64_t)0, (uint64_t)0);
+	}
+	report_print(c, NULL, false, &b);
+	CHECK(strstr(b.p, "\nleft_out result of 3 and 8 more: cells/1/result\n"
+			  "left_out figure and 1 more: cells/1/rank0/figure5.png\n"));
+	buf_clear(&b);
+	report_print(c, NULL, true, &b);
+	CHECK(strstr(b.p,
+	    ",\"left_out\":[{\"what\":\"result of 3 and 8 more\",\"see\":\"cells/1/result\"},"
+	    "{\"what\":\"figure and 1 more\",\"see\":\"cells/1/rank0/figure5.png\"}]}\n"));
+	CHECK(is_json_line(&b));
+	buf_free(&b);
+	fake_end();
+}
+
 int
 main(void)
 {
+	test_left_out();
 	test_plain();
 	test_alike();
 	test_words();
