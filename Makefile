@@ -194,6 +194,7 @@ UNIT_said := $(addprefix fs/group/,said.c alike.c rank_set.c)
 UNIT_profile := engine/rank/profile.c
 UNIT_flight := engine/rank/flight.c
 UNIT_rank_set := fs/group/rank_set.c
+UNIT_looks := fs/group/looks.c fs/group/frames.c
 UNIT_frames := fs/group/frames.c
 UNIT_last_words := fs/group/last_words.c fs/group/frames.c
 UNIT_rank_flight := engine/rank/flight.c engine/rank/rank_collective.c engine/rank/profile.c

@@ -246,6 +246,10 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	/* collective: "" if in none; count, steps: collectives completed, and steps of optimizers, in */ \
 	/* this cell; described: see flight.py, empty if Python could not be asked */ \
 	X(Rstack,   63, 0, "s844dd",   "collective microseconds count steps text described") \
+	/* where the main thread is at several looks, in about this time, outside of waits for other */ \
+	/* ranks; or what was found in the last few seconds. text: the stacks, as faulthandler has them */ \
+	X(Tlook,    88, 0, "4",        "span_ms") \
+	X(Rlook,    89, 0, "4d",       "span_ms text") \
 	X(Nintr,    64, 1, "41",       "cell why") /* SIGINT to the rank's processes if this cell runs; see enum interrupt_why */ \
 	/* an interrupt of this cell has reached Python: see above */ \
 	X(Nsignalled, 65, 1, "41",     "cell raised") \

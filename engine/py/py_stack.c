@@ -16,6 +16,18 @@ py_stack_fd(PyObject *module, PyObject *unused)
 	return PyLong_FromLong(rank_stack_fd());
 }
 
+PyObject *
+py_look_signal(PyObject *module, PyObject *unused)
+{
+	return PyLong_FromLong(rank_look_signal());
+}
+
+PyObject *
+py_look_fd(PyObject *module, PyObject *unused)
+{
+	return PyLong_FromLong(rank_look_fd());
+}
+
 static PyObject *describe;
 
 /* Also asks Python for what goes with the stacks, before these stand still. */
@@ -85,5 +97,6 @@ py_stack_begin(PyObject *module, PyObject *function)
 	*(void **)&has_gil = dlsym(RTLD_DEFAULT, "PyGILState_Check");
 	describe = Py_NewRef(function);
 	rank_stack_begin(take_gil, drop_gil, has_gil);
+	rank_look_begin();
 	Py_RETURN_NONE;
 }

@@ -109,6 +109,7 @@ on_init(struct msg *m)
 static void
 on_run(struct msg *m)
 {
+	rank_look_forget();
 	rank_stdin_settle(); /* before the cell can say that it waits */
 	for_main(m);
 	rank_stdin_watch();
@@ -169,6 +170,15 @@ static void
 on_stack(struct msg *m)
 {
 	rank_stack_ask(m->tag);
+}
+
+static void
+on_look(struct msg *m)
+{
+	uint32_t span_ms;
+
+	if (wire_unpack(m, Tlook, NULL, &span_ms) == 0)
+		rank_look_ask(m->tag, span_ms);
 }
 
 static void
@@ -280,6 +290,7 @@ static const struct {
     {Tncclid, on_nccl},
     {Tcombine, on_nccl},
     {Tstack, on_stack},
+    {Tlook, on_look},
     {Tsteps, on_steps},
     {Nintr, on_interrupt},
     {Nabort, on_abort},
@@ -474,8 +485,10 @@ rank_start(const struct rank_fds *g)
 	rank_queue_init(&rank_rescue);
 	rank_request_init();
 	rank_stack_open();
+	rank_look_open();
 	self.loop = loop_new();
 	rank_stack_init(self.loop);
+	rank_look_init(self.loop);
 	rank_cell_init(self.loop);
 	rank_revoke_init(self.loop);
 	rank_unblock_init(self.loop);

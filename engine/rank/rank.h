@@ -431,9 +431,22 @@ void rank_flight_init(struct loop *l, void (*then)(void));
 /* To be called before anything is done that wakes the main thread, or has it wait. */
 void rank_flight_ask(void);
 bool rank_flight_waits(void); /* then() is still to be called */
+char rank_flight_state(void); /* the main thread's now, as in proc(5) */
 /* Appends a line `main STATE`, the main thread's state as in proc(5) at the last rank_flight_ask(),
  * and what the recorders have said since, as flight.h has it. */
 void rank_flight_print(struct buf *out);
+
+/* rank_look.c: where the main thread is, at several looks. On the I/O thread, but for
+ * rank_look_begin(). */
+int rank_look_signal(void);
+int rank_look_fd(void);
+void rank_look_init(struct loop *l);
+void rank_look_open(void);  /* before Python starts */
+void rank_look_begin(void); /* after faulthandler has registered its handler */
+/* Looks a number of times in about this long, then sends Rlook; or what was found in the last few
+ * seconds. */
+void rank_look_ask(uint64_t tag, uint32_t span_ms);
+void rank_look_forget(void); /* what was found is of another cell than the one that begins */
 
 /* rank_stack.c */
 int rank_stack_signal(void);

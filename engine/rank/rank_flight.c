@@ -189,9 +189,8 @@ rank_flight_text(enum flight_recorder which, struct slice json)
 	pthread_mutex_unlock(&self.lock);
 }
 
-/* Does the main thread sleep, or compute? As in proc(5). */
-static char
-main_state(void)
+char
+rank_flight_state(void)
 {
 	char path[64], *end;
 	struct buf text = {0};
@@ -210,7 +209,7 @@ rank_flight_ask(void)
 	pthread_t thread;
 
 	self.waits = false;
-	self.main = main_state();
+	self.main = rank_flight_state();
 	pthread_mutex_lock(&self.lock);
 	for (size_t i = 0; i < FLIGHT_RECORDERS; i++) {
 		buf_clear(&self.text[i]);

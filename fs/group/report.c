@@ -51,7 +51,7 @@ enum {
 	VALUE_SIZE = 160,
 	LOCALS_SIZE = 400,
 	DIFFERING_SIZE = 120,
-	SENTENCE_SIZE = 300
+	SENTENCE_SIZE = 400
 };
 
 /* One fact of several values. */
@@ -325,6 +325,7 @@ add_straggler(struct report *r)
 	struct pace(*pace)[CLOCKS] = xcalloc((size_t)c->n + 1, sizeof(*pace));
 	struct paced *p = xcalloc((size_t)c->n + 1, sizeof(*p));
 	struct straggler found;
+	char *text = NULL;
 
 	for (int i = 0; i < c->n; i++) {
 		const char *digest = c->w->subtasks[i].digest;
@@ -335,11 +336,14 @@ add_straggler(struct report *r)
 			pace_read(line, pace[i]);
 			free(line);
 		}
-		p[i] = (struct paced){c->ranks[i], pace[i], "-"};
+		p[i] = (struct paced){c->ranks[i], pace[i]};
 	}
 	found = straggler_find(p, c->n);
-	if (found.text)
-		add_clipped(r, "straggler", slice_text(found.text), SENTENCE_SIZE);
+	if (found.n) {
+		text = straggler_text(&found, p, c->n, "");
+		add_clipped(r, "straggler", slice_text(text), SENTENCE_SIZE);
+	}
+	free(text);
 	straggler_free(&found);
 	free(p);
 	free(pace);

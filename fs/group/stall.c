@@ -2,7 +2,8 @@
  * Asks each rank for its stack and produces the text of G/stall. The rank's I/O thread replies,
  * whatever Python is doing. A stack yields two things: the rank's collective, and the line of the
  * user's code. The rank that is furthest behind comes first, below a line that says what it has not
- * done.
+ * done. If a rank is slow in each step, its stack of one moment tells nothing: it is asked for
+ * several looks, and the text comes after them.
  */
 #include "group/stall.h"
 #include "base/daemon.h"
@@ -11,6 +12,7 @@
 #include "group/frames.h"
 #include "group/hooks.h"
 #include "group/journal.h"
+#include "group/looks.h"
 #include "group/rank.h"
 #include "group/registry.h"
 #include "group/straggler.h"
@@ -18,6 +20,7 @@
 #include "group/verdict.h"
 #include "host/agent.h"
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +30,11 @@ enum { LATE_MS = 2000, US_PER_S = 1000000 };
 enum { SAMPLES = 4 }; /* in the time of the setting `stall` */
 
 enum { NAME_SIZE = 64, LINE_SIZE = 260 };
+
+enum { RANKS_LOOKED_AT = 4, LINES_TOLD = 4 };
+
+/* The time in s that looks take: whole periods of the loop, if they fit. */
+static const double LOOK = 0.4, LOOK_MAX = 1;
 
 /* Where one rank is. */
 struct rank_sample {
@@ -53,11 +61,18 @@ struct stall_sample {
 	stall_fn *fn; /* NULL: already called, or the sample is for the event */
 	void *arg;
 	struct timer *late;
-	uint32_t about;	  /* the cell that the next two are about; 0: any */
-	char *verdict;	  /* the first of what is certain; NULL: nothing */
-	char *straggler;  /* likewise, who is slow */
-	enum clock clock; /* by which all ranks are in step; CLOCKS: none */
-	int cell;	  /* for the event; 0: none */
+	uint32_t about;	 /* the cell that the next two are about; 0: any */
+	char *verdict;	 /* the first of what is certain; NULL: nothing */
+	char *straggler; /* likewise, who is slow */
+	int cell;	 /* for the event; 0: none */
+
+	/* Once the ranks have answered. */
+	struct rank_place *places; /* by rank; NULL: they have not */
+	struct paced *paced;	   /* those that may be in step */
+	int paced_n;
+	struct straggler slow;
+	struct looks looks; /* at the slow ones */
+	double looked;	    /* s that these have taken; 0: there were none */
 };
 
 static bool
@@ -232,9 +247,9 @@ concerns(const struct verdict *v, const struct rank_place *places, uint32_t cell
 
 /* Appends what is certain about who waits for whom. */
 static void
-print_verdict(struct stall_sample *s, const struct rank_place *places, struct record *out)
+print_verdict(struct stall_sample *s, struct record *out)
 {
-	struct verdicts found = verdict_find(places, s->n, s->took);
+	struct verdicts found = verdict_find(s->places, s->n, s->took);
 
 	free(s->verdict);
 	s->verdict = NULL;
@@ -242,7 +257,7 @@ print_verdict(struct stall_sample *s, const struct rank_place *places, struct re
 	for (size_t i = 0; i < found.n; i++) {
 		const struct verdict *v = &found.list[i];
 
-		if (!s->verdict && (!s->about || concerns(v, places, s->about)))
+		if (!s->verdict && (!s->about || concerns(v, s->places, s->about)))
 			s->verdict = xstrdup(v->text);
 		print_one_verdict(v, out);
 	}
@@ -250,48 +265,76 @@ print_verdict(struct stall_sample *s, const struct rank_place *places, struct re
 	verdict_free_all(&found);
 }
 
-/* Appends which ranks the others wait for in each step, if that is certain. */
+/* Finds which ranks the others wait for in each step, if that is certain. */
 static void
-print_straggler(struct stall_sample *s, const struct rank_place *places, struct record *out)
+find_straggler(struct stall_sample *s)
 {
-	struct paced *p = xcalloc((size_t)MAX(s->n, 1), sizeof(*p));
 	static const struct pace unknown[CLOCKS];
-	struct straggler found;
-	int n = 0;
 
+	s->paced = xcalloc((size_t)MAX(s->n, 1), sizeof(*s->paced));
 	for (int i = 0; i < s->n; i++) {
-		const struct rank_place *q = &places[i];
-		bool is_out = q->state == PLACE_BUSY && strcmp(q->in, "-") == 0;
+		const struct rank_place *q = &s->places[i];
 
 		if (s->about && q->cell && q->cell != s->about)
 			continue; /* it makes steps of its own */
 		if (q->state != PLACE_NO_CELL)
-			p[n++] = (struct paced){q->rank,
-			    q->counts && !q->on_gpu ? q->pace : unknown, is_out ? q->line : "-"};
+			s->paced[s->paced_n++] =
+			    (struct paced){q->rank, q->counts && !q->on_gpu ? q->pace : unknown};
 	}
-	found = straggler_find(p, n);
-	s->clock = found.clock;
-	if (found.text && out->form != RECORD_JSON) {
-		buf_addf(out->out, "%s\n", found.text);
-	} else if (found.text) {
-		record_begin(out, "straggler");
-		record_begin_list(out, "ranks");
-		for (int i = 0; i < n; i++)
-			if (found.slow[i])
-				record_number(out, NULL, p[i].rank);
-		record_end_list(out);
-		record_number(out, "steps", found.steps);
-		record_real(out, "step_ms", found.step * MS_PER_S, 3);
-		record_real(out, "own_ms", found.own * MS_PER_S, 3);
-		record_real(out, "others_ms", found.others * MS_PER_S, 3);
-		record_real(out, "waits_ms", found.waits * MS_PER_S, 3);
-		record_text(out, "text", found.text);
+	s->slow = straggler_find(s->paced, s->paced_n);
+}
+
+/* For programs: where the slow ranks were seen. */
+static void
+print_looks(const struct looks *l, struct record *out)
+{
+	record_number(out, "looks", l->n);
+	record_begin_list(out, "lines");
+	for (size_t i = 0; i < MIN(l->lines, (size_t)LINES_TOLD); i++) {
+		const struct look_line *a = &l->line[i];
+		char *at = xasprintf("%s:%u", a->file, a->number);
+
+		record_begin(out, NULL);
+		record_text(out, "at", at);
+		record_text(out, "function", a->function);
+		record_number(out, "looks", a->n);
 		record_end(out);
+		free(at);
 	}
-	free(s->straggler);
-	s->straggler = found.text ? xstrdup(found.text) : NULL;
-	straggler_free(&found);
-	free(p);
+	record_end_list(out);
+}
+
+static void
+print_straggler(struct stall_sample *s, struct record *out)
+{
+	const struct straggler *found = &s->slow;
+	bool whole = s->looked * MS_PER_S >= floor(straggler_period(found) * MS_PER_S);
+	struct buf where = {0};
+
+	if (!found->n)
+		return;
+	looks_sort(&s->looks);
+	looks_print(&s->looks, whole ? "mostly" : "now", &where);
+	s->straggler = straggler_text(found, s->paced, s->paced_n, where.n ? where.p : "");
+	buf_free(&where);
+	if (out->form != RECORD_JSON) {
+		buf_addf(out->out, "%s\n", s->straggler);
+		return;
+	}
+	record_begin(out, "straggler");
+	record_begin_list(out, "ranks");
+	for (int i = 0; i < s->paced_n; i++)
+		if (found->slow[i])
+			record_number(out, NULL, s->paced[i].rank);
+	record_end_list(out);
+	record_number(out, "steps", found->steps);
+	record_real(out, "step_ms", found->step * MS_PER_S, 3);
+	record_real(out, "own_ms", found->own * MS_PER_S, 3);
+	record_real(out, "others_ms", found->others * MS_PER_S, 3);
+	record_real(out, "waits_ms", found->waits * MS_PER_S, 3);
+	print_looks(&s->looks, out);
+	record_text(out, "text", s->straggler);
+	record_end(out);
 }
 
 static void
@@ -300,9 +343,9 @@ print_rank(const struct rank_sample *r, struct record *out)
 	const struct subtask *j = queue_running(r->k);
 	const struct membership *m;
 	const struct operation *o = verdict_waits_in(&r->place, &m);
-	const struct pace *pace = r->of->clock < CLOCKS && r->place.state != PLACE_NO_CELL
-				      ? &r->place.pace[r->of->clock]
-				      : NULL;
+	enum clock clock = r->of->slow.clock;
+	const struct pace *pace =
+	    clock < CLOCKS && r->place.state != PLACE_NO_CELL ? &r->place.pace[clock] : NULL;
 
 	record_begin(out, NULL);
 	record_number(out, "rank", r->k->number);
@@ -332,28 +375,36 @@ print_rank(const struct rank_sample *r, struct record *out)
 	record_end(out);
 }
 
+/* Judges what the ranks have answered. */
+static void
+settle(struct stall_sample *s)
+{
+	s->took = in_seconds(now_ns() - s->asked);
+	sort_ranks(s);
+	set_states(s);
+	s->places = xcalloc((size_t)MAX(s->n, 1), sizeof(*s->places));
+	for (int i = 0; i < s->n; i++)
+		s->places[s->rank[i].place.rank] = s->rank[i].place;
+	find_straggler(s);
+}
+
 static void
 print(struct stall_sample *s, struct buf *to)
 {
 	struct record out = {.out = to, .form = s->form};
-	struct rank_place *places = xcalloc((size_t)MAX(s->n, 1), sizeof(*places));
 
-	s->took = in_seconds(now_ns() - s->asked);
-	sort_ranks(s);
+	if (!s->places)
+		settle(s);
 	if (s->form == RECORD_JSON)
 		record_begin(&out, NULL);
-	set_states(s);
-	for (int i = 0; i < s->n; i++)
-		places[s->rank[i].place.rank] = s->rank[i].place; /* in the order of ranks */
-	print_verdict(s, places, &out);
-	print_straggler(s, places, &out);
+	print_verdict(s, &out);
+	print_straggler(s, &out);
 	record_begin_list(&out, "ranks");
 	for (int i = 0; i < s->n; i++)
 		print_rank(&s->rank[i], &out);
 	record_end_list(&out);
 	if (s->form == RECORD_JSON)
 		record_end(&out);
-	free(places);
 }
 
 static uint64_t
@@ -484,20 +535,36 @@ answer(struct stall_sample *s)
 }
 
 static void
-complete(struct stall_sample *s)
+free_sample(struct stall_sample *s)
 {
-	loop_timer_del(s->late);
-	if (s->fn)
-		answer(s);
-	else if (s->cell)
-		report(s);
 	group_unref(s->g);
 	for (int i = 0; i < s->n; i++)
 		verdict_free(&s->rank[i].place);
+	straggler_free(&s->slow);
+	looks_free(&s->looks);
+	free(s->paced);
+	free(s->places);
 	free(s->rank);
 	free(s->verdict);
 	free(s->straggler);
 	free(s);
+}
+
+static bool look(struct stall_sample *s);
+
+/* All that were asked have answered. */
+static void
+complete(struct stall_sample *s)
+{
+	loop_timer_del(s->late);
+	s->late = NULL;
+	if (s->fn && !s->places && look(s))
+		return;
+	if (s->fn)
+		answer(s);
+	else if (s->cell)
+		report(s);
+	free_sample(s);
 }
 
 /* A rank that is stopped, or in an uninterruptible call, may reply much later: goes on without. */
@@ -509,6 +576,52 @@ on_late(void *arg)
 	s->late = NULL;
 	if (s->fn)
 		answer(s);
+}
+
+static void
+on_look(void *arg, struct msg *m, const struct err *e, struct slice trace)
+{
+	struct stall_sample *s = arg;
+	struct slice stacks;
+	uint32_t span_ms;
+
+	if (m && s->fn && wire_unpack(m, Rlook, NULL, &span_ms, &stacks) == 0) {
+		looks_read(&s->looks, stacks);
+		s->looked = span_ms / (double)MS_PER_S;
+	}
+	if (--s->left == 0)
+		complete(s);
+}
+
+/* Judges the answers, and asks the slow ranks for looks. Returns false if there are none. */
+static bool
+look(struct stall_sample *s)
+{
+	double period, span;
+	int asked = 0;
+
+	settle(s);
+	if (!s->slow.n)
+		return false;
+	period = straggler_period(&s->slow);
+	span = ceil(LOOK / period) * period;
+	span = span > LOOK_MAX ? LOOK : span;
+	s->left = 1;
+	for (int i = 0; i < s->paced_n && asked < RANKS_LOOKED_AT; i++) {
+		struct rank *k = &s->g->ranks[s->paced[i].rank];
+
+		if (!s->slow.slow[i] || k->slot == NO_SLOT || !queue_running(k))
+			continue;
+		asked++;
+		s->left++;
+		agent_send(rank_agent(k), Tlook, 0, k->slot,
+		    agent_tag(rank_agent(k), k->slot, Tlook, on_look, s), -1,
+		    (uint32_t)(span * MS_PER_S));
+	}
+	if (--s->left > 0)
+		s->late =
+		    loop_timer(daemon_.loop, (uint64_t)(span * MS_PER_S) + LATE_MS, on_late, s);
+	return s->left > 0;
 }
 
 static void

@@ -12,7 +12,8 @@
 /* CLEAR: a difference of this part of a step. IN_STEP: so much may the time of a step differ. */
 static const double CLEAR = 0.125, IN_STEP = 0.1, NS = 1e-9, MS = 1e3;
 
-enum { RANKS_SHOWN = 4 };
+/* TOGETHER: collectives in which a loop of several has one; the engine's medians are of as many. */
+enum { RANKS_SHOWN = 4, TOGETHER = 8 };
 
 bool
 pace_read(const char *line, struct pace pace[CLOCKS])
@@ -78,15 +79,22 @@ add_ranks(struct buf *out, const struct paced *p, int n, const struct straggler 
 	return count;
 }
 
-static char *
-sentence(const struct paced *p, int n, const struct straggler *s)
+double
+straggler_period(const struct straggler *s)
 {
-	const struct paced *first = NULL, *other = NULL;
+	return s->step * (s->clock == CLOCK_COLLECTIVE ? TOGETHER : 1);
+}
+
+char *
+straggler_text(const struct straggler *s, const struct paced *p, int n, const char *where)
+{
+	const struct paced *other = NULL;
 	struct buf b = {0};
 	bool more;
 
 	for (int i = n - 1; i >= 0; i--)
-		*(s->slow[i] ? &first : &other) = &p[i];
+		if (!s->slow[i])
+			other = &p[i];
 	buf_adds(&b, add_ranks(&b, p, n, s, true) > 1 ? " are" : " is");
 	buf_adds(&b, " slow: ");
 	add_ms(&b, s->own);
@@ -94,9 +102,7 @@ sentence(const struct paced *p, int n, const struct straggler *s)
 	add_ms(&b, s->step);
 	buf_addf(
 	    &b, " per %s outside of waits", s->clock == CLOCK_COLLECTIVE ? "collective" : "step");
-	if (s->n == 1 && strcmp(first->line, "-") != 0)
-		buf_addf(&b, ", now at %s", first->line);
-	buf_adds(&b, "; ");
+	buf_addf(&b, "%s%s; ", *where ? ", " : "", where);
 	more = add_ranks(&b, p, n, s, false) > 1;
 	buf_adds(&b, more ? " at most " : " ");
 	add_ms(&b, s->others);
@@ -149,8 +155,6 @@ straggler_find(const struct paced *p, int n)
 		return s;
 	s.slow = xcalloc((size_t)n, sizeof(*s.slow));
 	divide(p, n, &s);
-	if (s.n)
-		s.text = sentence(p, n, &s);
 	return s;
 }
 
@@ -158,7 +162,5 @@ void
 straggler_free(struct straggler *s)
 {
 	free(s->slow);
-	free(s->text);
 	s->slow = NULL;
-	s->text = NULL;
 }

@@ -19,7 +19,6 @@ bool pace_read(const char *line, struct pace pace[CLOCKS]);
 struct paced {
 	int rank;
 	const struct pace *pace; /* of each clock */
-	const char *line;	 /* where its own code is now, "-": unknown */
 };
 
 struct straggler {
@@ -29,11 +28,15 @@ struct straggler {
 	unsigned steps;
 	double step, own, others, waits; /* s: own time of the slow ones at least, of the others at
 					    most, and what these wait at least */
-	char *text;			 /* the same as a sentence; owned, NULL: none */
 };
 
 /* p: all ranks that run a cell. straggler_free() frees the result. */
 struct straggler straggler_find(const struct paced *p, int n);
+/* The same as a sentence, if there is one. where: in which lines the slow ones are, or "". The
+ * caller frees it. */
+char *straggler_text(const struct straggler *s, const struct paced *p, int n, const char *where);
+/* The time in s in which each line of a loop has its turn. */
+double straggler_period(const struct straggler *s);
 void straggler_free(struct straggler *s);
 
 #endif

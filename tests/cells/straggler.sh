@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Which rank the others wait for in each step, where that is certain: by a step of the optimizer, the forward of a model
-# or a collective; in its own code or in its backward.
+# or a collective; in its own code or in its backward. And in which lines it mostly is, also if one of them keeps Python's
+# lock.
 . "$(dirname "$0")/../lib.sh"
 
 ! signals_wait || skip 'ThreadSanitizer delivers no signal to a loop: its stack can not be read'
@@ -31,21 +32,29 @@ def reduce(own):
     while True:
         time.sleep(own)
         dist.all_reduce(torch.ones(1))
-        dist.barrier()' || give_up 'the first cell'
+        dist.barrier()
+def load(n):
+    words = [str(v) for v in range(n)]
+    return sorted(words, key=float)
+def read(n):
+    while True:
+        load(n)
+        dist.all_reduce(torch.ones(1))' || give_up 'the first cell'
 
-# told PATTERN CODE: while the cell runs, `stall` comes to say this; its lines are then in $T/stall
+# told PATTERN CODE: while the cell runs, `stall` comes to say this; its lines are then in $T/stall, and the same as JSON
+# in $T/stall.json
 told() {
 	submit "$2"
 	until_true says "$1" || bad "$2: it is not said: $(cat "$T/stall")"
-	cat "$G/stall.json" >"$T/stall.json"
 	echo interrupt >"$G/cells/$n/ctl"
 	wait_cell "$n" >/dev/null
 }
 says() {
 	cat "$G/stall" >"$T/stall"
-	grep -Eq "$1" "$T/stall"
+	cat "$G/stall.json" >"$T/stall.json"
+	grep -Eq "$1" "$T/stall" && [[ $(<"$T/stall.json") =~ straggler || ! $1 =~ slow ]]
 }
-told "^rank 1 is slow: [0-9.]+ ms of the [0-9.]+ ms per step outside of waits(, now at <cell [0-9]+>:19)?; rank 0 [0-9.]+ ms, and waits [0-9]+ ms in backward [(]medians of [0-9]+ steps[)]$" \
+told "^rank 1 is slow: [0-9.]+ ms of the [0-9.]+ ms per step outside of waits, mostly at <cell [0-9]+>:20 train[(][)], [0-9]+ of [0-9]+ looks; rank 0 [0-9.]+ ms, and waits [0-9]+ ms in backward [(]medians of [0-9]+ steps[)]$" \
 	'train(0.04 * rank)'
 "$PLAIN_PYTHON" - "$T/stall.json" <<-'END' || bad 'stall.json'
 	import json, sys
@@ -55,14 +64,22 @@ told "^rank 1 is slow: [0-9.]+ ms of the [0-9.]+ ms per step outside of waits(, 
 	assert 40 <= found["own_ms"] <= found["step_ms"], found
 	assert found["others_ms"] < found["own_ms"] and found["waits_ms"] > 5, found
 	assert found["text"].startswith("rank 1 is slow"), found
+	assert found["lines"][0]["at"].endswith(">:20") and found["lines"][0]["function"] == "train", found
+	assert found["looks"] >= sum(line["looks"] for line in found["lines"]) > 0, found
 	for each in stall["ranks"]:
 	    assert each["step_ms"] >= 40, each
 	    assert each["waits_ms"] <= each["step_ms"], each
 END
 like 'each rank has its time' "$(tail -n 1 "$T/stall")" ' step_ms=[0-9.]+ waits_ms=[0-9.]+'
-told '^rank 1 is slow: .*backward' 'train(0.001, 0.04 * rank)'
+told '^rank 1 is slow: .*, mostly at <cell [0-9]+>:6 busy[(][)], .*backward' 'train(0.001, 0.04 * rank)'
 told '^rank 0 is slow: .* per step ' 'train(0.04 * (1 - rank), 0, False)'
 told '^rank 1 is slow: .* per collective .*all_reduce' 'reduce(0.04 * rank)'
+told '^rank 1 is slow: .*, mostly at .* load[(][)], ' 'read(20000 * rank)'
+"$PLAIN_PYTHON" - "$T/stall.json" <<-'END' || bad "both lines take as long: $(cat "$T/stall.json")"
+	import json, sys
+	seen = {line["at"].split(":")[-1]: line["looks"] for line in json.load(open(sys.argv[1]))["straggler"]["lines"]}
+	assert min(seen["29"], seen["30"]) * 8 > max(seen["29"], seen["30"]), seen
+END
 told ' steps=.* step_ms=' 'train(0.04)'
 [[ ! $(cat "$T/stall" "$T/stall.json") =~ slow ]] || bad "all are as fast: $(cat "$T/stall")"
 # a rank that uses a GPU may wait for that

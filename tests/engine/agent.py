@@ -155,6 +155,16 @@ def check_interrupt(a):
     same((r.outcome, r.value), (0, b"2"))
 
 
+RECURSIVE = """
+def recurse(n):
+    return n and recurse(n - 1)
+for _ in range(3000):
+    own = {}
+    exec("def recurse(n): return n and recurse(n - 1)", own)
+    own["recurse"](200)
+    recurse(200)
+"""
+
 RECURSIVE_THREADS = """
 import threading
 running = True
@@ -183,6 +193,25 @@ def check_stacks(a):
     until(lambda: b"waits_here" in a.call("Tstack", 0).text, what="its function")
     a.send("Nintr", 0, 75, 0)
     same(a.finish(0, tag)[0].outcome, 2)
+
+
+def check_looks(a):
+    """Several looks at the main thread: its stack alone, without the GIL."""
+    head = b"Stack (most recent call first):"
+    same(a.call("Tlook", 0, 0).text.count(b"line 1 in <module>"), 0)  # between cells
+    before = len(a.spool(0, "stdout"))
+    source = "import ctypes\ndef in_c(): ctypes.PyDLL(None).pause()\nprint('on'); in_c()"
+    tag = a.ask("Trun", 0, 76, 1, source, mark=True)
+    until(lambda: len(a.spool(0, "stdout")) > before, what="the cell")
+    r = a.call("Tlook", 0, 200)  # the signals end pause(), and with it the cell
+    assert head in r.text and b"line 2 in in_c" in r.text and b"Thread" not in r.text, r.text
+    same(r.span_ms, 200)
+    same(a.finish(0, tag)[0].outcome, 0)
+    same(a.call("Tlook", 0, 100).text, r.text)
+    for _ in range(10):
+        tag = a.ask("Trun", 0, 77, 1, RECURSIVE, mark=True)
+        assert b"<no Python frame>" not in a.call("Tlook", 0, 100).text
+        same(a.finish(0, tag)[0].outcome, 0)
 
 
 def check_stacks_of_threads(a):
@@ -282,6 +311,7 @@ def test_ranks():
         check_interrupt(a)
         check_services(a)
         check_stacks(a)
+        check_looks(a)
         check_stacks_of_threads(a)
         check_death(a, 0)
         a.spawn(1, name="rank1")

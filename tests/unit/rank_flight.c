@@ -127,7 +127,7 @@ serves_python(void)
 static void *
 prints(void *arg)
 {
-	while (main_state() != 'S')
+	while (rank_flight_state() != 'S')
 		sched_yield();
 	rank_flight_print(arg);
 	return NULL;

@@ -6,6 +6,7 @@
 #include "base/stream.h"
 #include "group/stall.h"
 #include "group/task.h"
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -139,9 +140,105 @@ test_late_recorder(void)
 	end(c);
 }
 
+/* A rank that makes steps of 100 ms; it waits for so many of them. */
+static void
+step(int rank, unsigned waits)
+{
+	char described[200];
+
+	snprintf(described, sizeof(described), OWN "profile 0 32 1e8 %ue6 backward\n", waits);
+	answer(rank, "", AWAY, described);
+}
+
+static void
+take_text(void *arg, struct slice text)
+{
+	buf_add(arg, text.p, text.n);
+}
+
+/* Reads where the ranks are; rank 0 waits for so many ms of each step, rank 1 for 5. */
+static struct stall_sample *
+ask(struct group *g, enum record_form form, unsigned waits, struct buf *text)
+{
+	struct stall_sample *s = stall_prepare(g, form, 0, take_text, text);
+
+	buf_clear(text);
+	stall_ask(s);
+	fake_step();
+	step(0, waits);
+	step(1, 5);
+	return s;
+}
+
+#define SLOW "rank 1 is slow: 95 ms of the 100 ms per step outside of waits"
+#define OTHER "; rank 0 10.0 ms, and waits 90 ms in backward (medians of 32 steps)\n"
+
+static void
+look_at(uint32_t span_ms, int looks)
+{
+	struct buf b = {0};
+
+	for (int i = 0; i < looks; i++)
+		buf_adds(&b, AWAY "\n");
+	fake_answer(fake_take(Tlook, 1), Rlook, span_ms, ((struct slice){b.n ? b.p : "", b.n}));
+	buf_free(&b);
+}
+
+/* The text comes after the looks, at the slow rank alone. */
+static void
+test_looks(void)
+{
+	struct group *g = fake_begin(2);
+	struct buf text = {0};
+	struct cell *c;
+
+	g->set.stall = 0;
+	c = fake_cell(g, "main()", 0, NULL);
+	ask(g, RECORD_WORDS, 90, &text);
+	CHECK(!text.n && fake_count(Tlook, 0) == 0);
+	look_at(400, 8);
+	CHECK(text.n &&
+	      strstr(text.p, SLOW ", mostly at t.py:9 main(), 8 of 8 looks" OTHER) == text.p);
+	ask(g, RECORD_JSON, 90, &text);
+	look_at(99, 8); /* less than a step */
+	CHECK(text.n && strstr(text.p, "\"looks\":8,\"lines\":[{\"at\":\"t.py:9\","
+				       "\"function\":\"main\",\"looks\":8}],\"text\":\"" SLOW
+				       ", now at t.py:9 main(), 8 of 8 looks; "));
+	ask(g, RECORD_WORDS, 5, &text);
+	CHECK(text.n && !strstr(text.p, "slow") && fake_count(Tlook, 1) == 0);
+	buf_free(&text);
+	end(c);
+}
+
+/* A reader does not wait for ever, and is told who is slow also without looks. */
+static void
+test_no_looks(void)
+{
+	struct group *g = fake_begin(2);
+	struct buf text = {0};
+	struct cell *c;
+
+	g->set.stall = 0;
+	c = fake_cell(g, "main()", 0, NULL);
+	ask(g, RECORD_WORDS, 90, &text);
+	fake_refuses(fake_take(Tlook, 1), EBUSY, "no");
+	CHECK(text.n && strstr(text.p, SLOW OTHER) == text.p);
+	ask(g, RECORD_WORDS, 90, &text);
+	fake_pass(3);
+	CHECK(text.n && strstr(text.p, SLOW OTHER) == text.p);
+	look_at(400, 8);
+	stall_cancel(ask(g, RECORD_WORDS, 90, &text));
+	look_at(400, 8);
+	CHECK(!text.n);
+	buf_free(&text);
+	end(c);
+}
+
 int
 main(void)
 {
+	test_looks();
+	test_no_looks();
 	test_each_second();
 	test_late_verdict();
 	test_late_recorder();
