@@ -187,7 +187,7 @@ UNIT_nccl := $(addprefix engine/rank/,cuda.c nccl.c nccl_link.c nccl_measure.c \
 UNIT_combine := $(addprefix engine/rank/,cuda.c nccl.c nccl_link.c nccl_combine.c library.c)
 UNIT_revoke := $(addprefix engine/rank/,cuda.c nccl.c nccl_link.c library.c rank_revoke.c)
 UNIT_combine_jobs := $(UNIT_nccl)
-UNIT_push := fs/object/push.c
+UNIT_push := fs/object/push.c fs/object/write_behind.c
 UNIT_verdict := $(addprefix fs/group/,verdict.c straggler.c rank_set.c)
 UNIT_straggler := fs/group/straggler.c
 UNIT_said := $(addprefix fs/group/,said.c alike.c rank_set.c)
@@ -369,7 +369,12 @@ cover:
 	$(Q)$(MAKE) --no-print-directory BUILD=build/cover COVER=1 check
 	$(Q)gcovr -r . --exclude tests --html-details build/cover/index.html --print-summary
 
-bench: all $(FAKE_ENGINE)
+$(BUILD)/bench/one_buffer: tests/bench/one_buffer.c
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$(Q)$(CC) $(CFLAGS) $(FUSE_CFLAGS) -o $@ $< $(FUSE_LIBS)
+
+bench: all $(FAKE_ENGINE) $(BUILD)/bench/one_buffer
 	$(Q)BUILD='$(BUILD)' PYTHON='$(PYTHON)' OLD='$(OLD)' tests/bench/run $(T)
 
 lint:

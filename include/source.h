@@ -15,7 +15,8 @@ struct source {
 	enum source_kind kind; /* of the data after the head; SOURCE_MEMORY: there is none */
 	const char *head;
 	uint64_t head_n;
-	int fd; /* SOURCE_FD: read from offset 0 */
+	uint64_t size; /* with the head; 0: not stated, so nothing is read ahead */
+	int fd;	       /* SOURCE_FD: read from offset 0 */
 	/* SOURCE_PROCESS: process_vm_readv from addr on. The pidfd was opened while the process was
 	 * alive: it shows whether the pid still belongs to that process. */
 	pid_t pid;

@@ -1,5 +1,6 @@
 /* A client's request: what it is answered by, and when. */
 #include "base/req.h"
+#include "ahead.h"
 #include <errno.h>
 
 enum { INLINE_COPY = 32 << 10 }; /* size limit of copies that the loop makes itself */
@@ -53,6 +54,7 @@ req_done(struct req *r, int result)
 void
 req_data(struct req *r, const void *p, size_t n)
 {
+	ahead_expire();
 	unpark(r);
 	r->ops->data(r, p, n);
 }

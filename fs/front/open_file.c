@@ -1,5 +1,6 @@
 /* Open files: created, opened, written, freed. */
 #include "front/open_file.h"
+#include "ahead.h"
 #include "base/stderr_of.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -50,6 +51,7 @@ open_file_free(struct file *f)
 	tree_release(f);
 	tree_closed(f->node);
 	stderr_of_unref(f->err);
+	ahead_free(f->ahead);
 	free(f);
 }
 

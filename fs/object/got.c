@@ -94,7 +94,8 @@ got_take(struct got *x, struct msg *m)
 	if (r < 0)
 		return r;
 	buf_add(&x->head, head.p, head.n);
-	x->source = (struct source){.head = x->head.p, .head_n = x->head.n, .fd = -1};
+	x->source =
+	    (struct source){.head = x->head.p, .head_n = x->head.n, .size = x->size, .fd = -1};
 	if (kind == GET_LIVE)
 		return take_live(x, addr);
 	close_pidfd(x);

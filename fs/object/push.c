@@ -1,5 +1,6 @@
 /* Bytes that are pushed: written once, mapped by every rank of the host. */
 #include "object/push.h"
+#include "object/write_behind.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -58,9 +59,24 @@ push_open(struct push *p, const char *what, struct err *e)
 	return MIN(p->memfd, 0);
 }
 
+int
+push_fd(const struct push *p)
+{
+	write_behind_settle();
+	return p->memfd;
+}
+
+static int
+settle(const struct push *p, const char *what, struct err *e)
+{
+	write_behind_settle();
+	return p->failed ? fail(e, p->failed, "no room for all bytes of %s", what) : 0;
+}
+
 void
 push_close(struct push *p)
 {
+	write_behind_settle();
 	if (p->memfd >= 0)
 		close(p->memfd);
 	p->memfd = -1;
@@ -107,9 +123,11 @@ ssize_t
 push_write(
     struct push *p, const char *data, size_t n, uint64_t offset, const char *what, struct err *e)
 {
-	if (find_room(p, offset + n, what, e) < 0 || unshare(p, p->size, what, e) < 0)
+	if (settle(p, what, e) < 0 || find_room(p, offset + n, what, e) < 0 ||
+	    unshare(p, p->size, what, e) < 0)
 		return -e->no;
-	if (pwrite_all("push.write", p->memfd, data, n, offset) < n)
+	if (!write_behind(p->memfd, data, n, offset, &p->failed) &&
+	    pwrite_all("push.write", p->memfd, data, n, offset) < n)
 		return fail_errno(e, "no room for %zu bytes of %s", n, what);
 	p->size = MAX(p->size, offset + n);
 	if (offset <= p->filled)
@@ -120,7 +138,11 @@ push_write(
 int
 push_resize(struct push *p, uint64_t size, const char *what, struct err *e)
 {
-	if (find_room(p, size, what, e) < 0 || unshare(p, MIN(size, p->size), what, e) < 0)
+	write_behind_settle();
+	if (size == 0)
+		p->failed = 0;
+	if (settle(p, what, e) < 0 || find_room(p, size, what, e) < 0 ||
+	    unshare(p, MIN(size, p->size), what, e) < 0)
 		return -e->no;
 	if (fault("push.size", EFBIG) || ftruncate(p->memfd, (off_t)size) < 0)
 		return fail_errno(e, "%s can't have %llu bytes", what, (unsigned long long)size);
@@ -132,8 +154,11 @@ push_resize(struct push *p, uint64_t size, const char *what, struct err *e)
 int
 push_share(struct push *p, const char *what, struct err *e)
 {
-	int fd = fault("push.dup", EMFILE) ? -1 : fcntl(p->memfd, F_DUPFD_CLOEXEC, 0);
+	int fd;
 
+	if (settle(p, what, e) < 0)
+		return -e->no;
+	fd = fault("push.dup", EMFILE) ? -1 : fcntl(p->memfd, F_DUPFD_CLOEXEC, 0);
 	if (fd < 0)
 		return fail_errno(e, "%s: no descriptor is left for its bytes", what);
 	p->shared = true;

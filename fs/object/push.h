@@ -8,24 +8,28 @@
 #include <sys/types.h>
 
 struct push {
-	int memfd; /* -1: none */
+	int memfd; /* -1: none; see push_fd() */
 	uint64_t size;
 	uint64_t filled; /* bytes from the beginning on that were written, without a gap */
 	uint64_t room;	 /* sizes up to this have been found to fit into memory */
 	bool shared;	 /* ranks map these pages: later writes go to new ones */
+	int failed;	 /* errno of a write that was made behind; 0: none */
 };
 
 /* Starts an empty one. Returns 0 or -errno. what: its name in messages, here and below. */
 int push_open(struct push *p, const char *what, struct err *e);
 void push_close(struct push *p);
 /* Writes all n bytes, or returns -errno: EFBIG, ENOSPC (no object is larger than the memory that is
- * available) … Does not block. After push_share() the
- * bytes so far are copied if there are few, else it fails with -EOPNOTSUPP. */
+ * available) … Does not block. After push_share() the bytes so far are copied if there are few,
+ * else it fails with -EOPNOTSUPP. If a write-behind has failed, so do all later calls, until the
+ * size is set to 0. */
 ssize_t push_write(
     struct push *p, const char *data, size_t n, uint64_t offset, const char *what, struct err *e);
 int push_resize(struct push *p, uint64_t size, const char *what, struct err *e);
 /* Returns a descriptor for the ranks, which the caller closes, or -errno. The push continues with
  * the same bytes. */
 int push_share(struct push *p, const char *what, struct err *e);
+/* The memfd, with all bytes that have been written. */
+int push_fd(const struct push *p);
 
 #endif

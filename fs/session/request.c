@@ -2,6 +2,7 @@
  * One FUSE request: created, parked, answered now or later, or interrupted by its client's signals.
  */
 #include "session/request.h"
+#include "ahead.h"
 #include "base/daemon.h"
 #include "host/ticks.h"
 #include "session/client.h"
@@ -116,7 +117,9 @@ answer_copy(struct req *r, const struct source *s, uint64_t offset, size_t n)
 {
 	struct request *c = (struct request *)r;
 
-	copy_later(s, offset, n, copied, c->fr);
+	if (!s->size)
+		ahead_expire();
+	ahead_read(&r->file->ahead, s, offset, n, copied, c->fr);
 	free(c);
 }
 

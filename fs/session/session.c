@@ -1,7 +1,9 @@
 /* The FUSE session: mounting, the INIT message, what the kernel may ask for, unmounting. */
 #include "session/session.h"
+#include "ahead.h"
 #include "base/daemon.h"
 #include "host/ticks.h"
+#include "object/write_behind.h"
 #include "proc.h"
 #include "session/directory.h"
 #include "session/file.h"
@@ -192,10 +194,11 @@ learn_device(void)
 static void
 on_fuse(void *arg, uint32_t events)
 {
-	static struct fuse_buf buf;
+	static struct fuse_buf bufs[2]; /* one may hold bytes that are being pushed */
 
 	for (int i = 0; i < BATCH; i++) {
-		int n = fuse_session_receive_buf(session, &buf);
+		struct fuse_buf *buf = &bufs[write_behind_borrows(bufs[0].mem)];
+		int n = fuse_session_receive_buf(session, buf);
 
 		if (n == -EINTR)
 			continue;
@@ -208,7 +211,10 @@ on_fuse(void *arg, uint32_t events)
 			loop_stop(daemon_.loop);
 			return;
 		}
-		fuse_session_process_buf(session, &buf);
+		if (((const struct fuse_in_header *)buf->mem)->opcode != FUSE_READ)
+			ahead_expire();
+		write_behind_lend((struct slice){buf->mem, buf->size});
+		fuse_session_process_buf(session, buf);
 		loop_end_round(daemon_.loop); /* so that ranks need not wait for the next request */
 		if (on_ready && init_unique == 0 && *device) {
 			void (*fn)(void) = on_ready;

@@ -214,7 +214,7 @@ static void
 staged_read(struct file *f, struct req *r)
 {
 	struct staged *s = f->state;
-	struct source own = {.kind = SOURCE_FD, .fd = s->push.memfd};
+	struct source own = {.kind = SOURCE_FD, .fd = push_fd(&s->push)};
 
 	if (r->offset >= s->push.size)
 		req_data(r, "", 0);

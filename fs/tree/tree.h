@@ -130,9 +130,10 @@ struct file {
 	int twins;		    /* other open files of this opener on the same inode */
 	pid_t writers[WRITERS_MAX]; /* threads that have written; 0: unused */
 	const struct file_ops *ops;
-	void *state;	   /* owned by the ops */
-	struct buf text;   /* generated at open */
-	void *poll_handle; /* the session's, as is polled */
+	void *state;	     /* owned by the ops */
+	struct buf text;     /* generated at open */
+	struct ahead *ahead; /* of its reader */
+	void *poll_handle;   /* the session's, as is polled */
 	bool polled;
 	TAILQ_ENTRY(file) link, written_link, polled_link;
 };

@@ -287,7 +287,7 @@ var_whole(struct file *f)
 	const struct push *p = &v->push;
 
 	if (!v->stated)
-		v->stated = whole_size(p->memfd, p->filled, v->name.view->name);
+		v->stated = whole_size(push_fd(p), p->filled, v->name.view->name);
 	return p->filled == p->size && v->stated == p->size;
 }
 
@@ -435,7 +435,7 @@ static void
 var_read(struct file *f, struct req *r)
 {
 	struct var_file *v = f->state;
-	struct source own = {.kind = SOURCE_FD, .fd = v->push.memfd};
+	struct source own = {.kind = SOURCE_FD, .fd = push_fd(&v->push)};
 	uint64_t size = v->pull ? pull_size(v->pull) : v->push.size;
 
 	size_t n = r->offset < size ? (size_t)MIN(size - r->offset, r->want) : 0;

@@ -1,8 +1,11 @@
 /* Pushed bytes can be written and truncated, and ranks that have mapped them do not see later
  * writes. */
 #include "object/push.h"
+#include "object/write_behind.h"
+#include "source.h"
 #include "check.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -84,11 +87,61 @@ test_large(void)
 	free(bytes);
 }
 
+/* A write-behind has the bytes that were there, in order with other writes; what fails is told by
+ * the next call, and only of its own object. */
+static void
+test_behind(void)
+{
+	enum { PART = 1 << 20, PARTS = 20 };
+
+	char *bytes[2] = {malloc(PART), malloc(PART)}, p[8] = {0};
+	struct err e = {0};
+	struct push a, b;
+	int fd;
+
+	push_open(&a, "x", &e);
+	push_open(&b, "y", &e);
+	for (int i = 0; i < PARTS; i++) {
+		char *buffer = bytes[write_behind_borrows(bytes[0])];
+
+		CHECK(!write_behind_borrows(buffer));
+		memset(buffer, 'a' + i, PART);
+		write_behind_lend((struct slice){buffer, PART});
+		CHECK(push_write(i % 2 ? &a : &b, buffer, PART, (uint64_t)i / 2 * PART, "x", &e) ==
+		      PART);
+		CHECK(push_write(&a, "AB", 2, (uint64_t)i / 2 * PART + 7, "x", &e) == 2);
+	}
+	fd = push_share(&a, "x", &e);
+	for (int i = 1; i < PARTS; i += 2) {
+		CHECK(pread(fd, p, 4, i / 2 * PART + 6) == 4);
+		CHECK(p[0] == 'a' + i && p[1] == 'A' && p[2] == 'B' && p[3] == 'a' + i);
+		CHECK(
+		    pread(push_fd(&b), p, 1, i / 2 * PART + PART - 1) == 1 && p[0] == 'a' + i - 1);
+	}
+	close(fd);
+	close(b.memfd);
+	b.memfd = open("/dev/full", O_WRONLY | O_CLOEXEC);
+	write_behind_lend((struct slice){bytes[0], PART});
+	CHECK(push_write(&b, bytes[0], PART, b.size, "y", &e) == PART);
+	CHECK(push_share(&a, "x", &e) >= 0);
+	CHECK(push_share(&b, "y", &e) == -ENOSPC && strstr(e.text, "no room for all bytes of y"));
+	CHECK(push_write(&b, "c", 1, 0, "y", &e) == -ENOSPC);
+	push_close(&a);
+	push_close(&b);
+	free(bytes[0]);
+	free(bytes[1]);
+}
+
 int
 main(void)
 {
+	struct err none;
+
 	test_write();
 	test_shared();
 	test_large();
+	CHECK(copy_start(&none) == 0);
+	test_behind();
+	copy_stop();
 	return CHECK_DONE();
 }
