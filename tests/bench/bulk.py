@@ -66,9 +66,11 @@ def alternately(work, paths, before=lambda path: None):
 
 def row(report, what, taken, goal):
     ours, memory, *rest = taken
-    least = f", one buffer {ms(rest[0], 0)}" if rest else ""
-    ratio = f"{ours / memory:.2f} × the file" + (f", {rest[0] / ours:.2f} of one buffer" if rest else "")
-    report.add(what, ms(ours, 0), f"/dev/shm {ms(memory, 0)}{least}", ratio, goal)
+    beside, ratio = f"/dev/shm {ms(memory, 0)}", f"{ours / memory:.2f} × the file"
+    if rest:
+        beside += f", one buffer {ms(rest[0], 0)}"
+        ratio += f", {rest[0] / ours:.2f} of one buffer"
+    report.add(what, ms(ours, 0), beside, ratio, goal)
 
 
 def pulls(report, m, least):
