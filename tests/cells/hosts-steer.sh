@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# Steers, watches, saves and loads are in a group over two hosts, each behind a relay, what they are on one machine.
+# Steers, watches, saves, loads and looks at a slow rank are in a group over two hosts, each behind a relay, what they are
+# on one machine.
 . "$(dirname "$0")/../lib.sh"
 
 export DDIP_TEST_HOSTS='sh -c' XDG_CACHE_HOME=$T/cache
-for name in steer watch save_running; do
+for name in steer watch save_running straggler; do
 	status=0
 	"$ROOT/tests/cells/$name.sh" || status=$? # its own commands are guarded
 	[ $status -ne 77 ] || skip "$name was skipped"
