@@ -94,9 +94,13 @@ mount_plain() {
 	mount_with "$PLAIN_PYTHON" -o backend=none "$@"
 }
 
+# has_module NAME…: has the ranks' Python these? To import torch takes two seconds.
+has_module() {
+	"$TORCH_PYTHON" -c 'import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, sys.argv[1:])))' "$@"
+}
+
 mount_torch() {
-	"$TORCH_PYTHON" -c 'import importlib.util as u, sys; sys.exit(u.find_spec("torch") is None)' ||
-		skip "no torch in $TORCH_PYTHON"
+	has_module torch || skip "no torch in $TORCH_PYTHON"
 	mount_with "$TORCH_PYTHON" "$@"
 }
 

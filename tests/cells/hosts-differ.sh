@@ -4,7 +4,7 @@
 # behind sshds in mount namespaces of their own. DDIP_TEST_OTHER_PYTHON: a Python with another minor version of torch.
 . "$(dirname "$0")/../lib.sh"
 
-"$TORCH_PYTHON" -c 'import torch' 2>/dev/null || skip "no torch in $TORCH_PYTHON"
+has_module torch || skip "no torch in $TORCH_PYTHON"
 ! "$PLAIN_PYTHON" -c 'import torch' 2>/dev/null || skip "torch is in $PLAIN_PYTHON, too"
 export XDG_CACHE_HOME=$T/cache
 

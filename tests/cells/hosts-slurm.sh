@@ -7,7 +7,7 @@
 . "$(dirname "$0")/../lib.sh"
 
 . "$(dirname "$0")/../slurm.sh"
-"$TORCH_PYTHON" -c 'import torch' 2>/dev/null || skip "no torch in $TORCH_PYTHON"
+has_module torch || skip "no torch in $TORCH_PYTHON"
 ! "$PLAIN_PYTHON" -c 'import torch' 2>/dev/null || skip "torch is in $PLAIN_PYTHON, too"
 
 # ---- a batch job

@@ -6,7 +6,7 @@
 
 SSHD=$(PATH=$PATH:/usr/sbin command -v sshd) || skip 'there is no sshd'
 NET=10.213.78 ID=dd$$
-"$TORCH_PYTHON" -c 'import torch' 2>/dev/null || skip "no torch in $TORCH_PYTHON"
+has_module torch || skip "no torch in $TORCH_PYTHON"
 ip link add "$ID" type bridge 2>/dev/null || skip 'no network can be made here'
 sshds=()
 take_down() {

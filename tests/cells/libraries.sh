@@ -4,12 +4,8 @@
 
 mount_torch -o size=2
 
-has() {
-	"$TORCH_PYTHON" -c "import importlib.util as u, sys; sys.exit(u.find_spec('$1') is None)"
-}
-
 for i in 1 2; do
-	if has accelerate; then
+	if has_module accelerate; then
 		cell 'import torch
 from accelerate import Accelerator
 accelerator = Accelerator(cpu=True)
@@ -39,7 +35,7 @@ net(torch.randn(4, 8)).sum().backward()
 optimizer.step()
 full = net[0].weight.full_tensor().detach()' || bad "FSDP, $i: $(cat "$G/traceback")"
 	cmp "$G/rank0/vars/full.npy" "$G/rank1/vars/full.npy" || bad "FSDP, $i: weights differ"
-	if has lightning; then
+	if has_module lightning; then
 		cell 'import logging, warnings, torch, lightning
 warnings.simplefilter("ignore")
 class Module(lightning.LightningModule):

@@ -6,10 +6,6 @@
 mount_torch -o size=2,gpus=none
 export DDIP_MOUNT=$M PATH=$BUILD:$PATH
 
-has() {
-	"$TORCH_PYTHON" -c "import importlib.util as u, sys; sys.exit(u.find_spec('$1') is None)"
-}
-
 # twice WHAT <<SOURCE: runs a cell that must succeed, twice
 twice() {
 	local source i
@@ -21,7 +17,7 @@ twice() {
 
 cell "import torch, torch.distributed as dist, torch.nn as nn; FOLDER = '$T'"
 
-if has torchmetrics; then
+if has_module torchmetrics; then
 	twice 'torchmetrics' <<-'END'
 		import torchmetrics
 		metric = torchmetrics.classification.MulticlassAccuracy(num_classes=4, average="micro")
@@ -136,7 +132,10 @@ END
 ok test -s "$T/trace1.json"
 
 if command -v g++ >/dev/null; then
-	cell "import os; os.environ['TORCHINDUCTOR_CACHE_DIR'] = '$T/inductor'"
+	# torch tries the compiler with each vector unit of the processor first, which takes longer than all the rest
+	cell "import os, torch._inductor.config as config
+os.environ['TORCHINDUCTOR_CACHE_DIR'] = '$T/inductor'
+config.cpp.vec_isa_ok = True"
 	cat >"$T/compile.py" <<-'END'
 		torch.manual_seed(0)
 		net = nn.Sequential(nn.Linear(4, 16), nn.GELU(), nn.Linear(16, 1))

@@ -3,15 +3,11 @@
 # read; so does SummaryWriter.
 . "$(dirname "$0")/../lib.sh"
 
-has() {
-	"$TORCH_PYTHON" -c "import importlib.util as u, sys; sys.exit(u.find_spec('$1') is None)" 2>/dev/null
-}
-
-has transformers || has tensorboard || skip "no transformers and no tensorboard in $TORCH_PYTHON"
+has_module transformers || has_module tensorboard || skip "no transformers and no tensorboard in $TORCH_PYTHON"
 mount_torch -o size=2,gpus=none
 export DDIP_MOUNT=$M PATH=$BUILD:$PATH HF_HUB_OFFLINE=1
 
-if has tensorboard; then
+if has_module tensorboard; then
 	cell "from torch.utils.tensorboard import SummaryWriter
 with SummaryWriter('$T/board/rank%d' % rank) as writer:
     for step in range(10):
@@ -46,7 +42,7 @@ cat >"$T/train.py" <<-'END'
 	weight = model.lm_head.weight.detach().clone()
 	print("steps", steps, "falls", losses[-1] < losses[0])
 END
-if has transformers; then
+if has_module transformers; then
 	for how in run cell; do
 		if [ $how = run ]; then
 			out=$(ddip run -f "$T/train.py" "$T/$how" 2>"$T/err") || bad "a program: status $?: $(cat "$T/err")"

@@ -25,7 +25,7 @@ def lose():
         if copy.family in (socket.AF_INET, socket.AF_INET6) and port != os.environ["MASTER_PORT"]:
             os.dup2(near.fileno(), fd)
     kept.append((near, far))' || give_up 'the first cell'
-recorder=$("$TORCH_PYTHON" -c 'import torch._C._distributed_c10d as c; print(hasattr(c, "_dump_fr_trace_json"))')
+recorder=$(value 'import torch._C._distributed_c10d as c; hasattr(c, "_dump_fr_trace_json")')
 at='\(<cell [0-9]+>:[0-9]+\)'
 
 # of two cells on different ranks, the report of each and its running line have its own

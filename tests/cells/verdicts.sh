@@ -14,7 +14,7 @@ def spin():
     while True: pass
 model = DistributedDataParallel(torch.nn.Linear(4, 4))
 pair, alone = dist.new_group([0, 1]), dist.new_group([0])' || give_up 'the first cell'
-recorder=$("$TORCH_PYTHON" -c 'import torch._C._distributed_c10d as c; print(hasattr(c, "_dump_fr_trace_json"))')
+recorder=$(value 'import torch._C._distributed_c10d as c; hasattr(c, "_dump_fr_trace_json")')
 
 verdict 'a rank computes' '^rank 1 is in no collective \(<cell [0-9]+>:[0-9]+\); rank 0 waits for it in all_reduce [0-9]+ \(<cell [0-9]+>:2\)$' \
 	'if rank == 0:

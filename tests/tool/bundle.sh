@@ -6,7 +6,7 @@
 
 sanitized && skip 'a bundle of a sanitized build runs nowhere else'
 [ -e "$(pkg-config --variable=libdir fuse3)/libfuse3.a" ] || skip 'there is no libfuse3.a'
-"$TORCH_PYTHON" -c 'import torch, numpy' 2>/dev/null || skip "no torch or NumPy in $TORCH_PYTHON"
+has_module torch numpy || skip "no torch or NumPy in $TORCH_PYTHON"
 cuda=$BUILD/fake/libcudart.so.13
 [ -e "$cuda" ] || skip "$cuda is not built (make check)"
 cd "$ROOT" || exit

@@ -12,7 +12,7 @@ said=$(PYTHON='/a, b\c/python' "$T/bin/ddip-demo")
 [[ $said == *'<mount><-o><python=/a\, b\\c/python>'* ]] || give_up "commas: $said"
 
 [ -e /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz ] || skip 'no Fashion-MNIST here'
-"$TORCH_PYTHON" -c 'import torch, matplotlib' 2>/dev/null || skip "no torch in $TORCH_PYTHON"
+has_module torch matplotlib || skip "no torch in $TORCH_PYTHON"
 export PYTHON=$TORCH_PYTHON
 programs="$T/a tree/build"
 mkdir -p "$programs"

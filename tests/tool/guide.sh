@@ -4,7 +4,7 @@
 . "$(dirname "$0")/../lib.sh"
 needs_mount
 
-"$TORCH_PYTHON" -c 'import torch, safetensors, matplotlib' 2>/dev/null || skip "no torch in $TORCH_PYTHON"
+has_module torch safetensors matplotlib || skip "no torch in $TORCH_PYTHON"
 M=$T/ddip # what the pages call ~/ddip
 export HOME=$T DDIP_MOUNT=$M PATH=$BUILD:$PATH
 VIRTUAL_ENV=$(dirname "$(dirname "$TORCH_PYTHON")")

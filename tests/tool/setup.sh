@@ -15,7 +15,7 @@ for program in apt-get sudo; do
 	printf '#!/bin/sh\necho "$*" >>"%s"\nexit 1\n' "$T/called" >"$T/stubs/$program"
 	chmod +x "$T/stubs/$program"
 done
-"$TORCH_PYTHON" -c 'import torch, numpy' 2>/dev/null || skip "no torch in $TORCH_PYTHON"
+has_module torch numpy || skip "no torch in $TORCH_PYTHON"
 said=$(PATH=$T/stubs:$PATH PYTHON=$TORCH_PYTHON $setup 2>&1)
 is 'it succeeds where all is there' $? 0
 is 'then it says nothing' "$said" ''

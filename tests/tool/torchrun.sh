@@ -157,6 +157,6 @@ done <<'END'
 END
 run ddip run --rdzv 1 "$T/src/tells.py"
 like 'what may mean several is unknown, too' "$out" 'no option --rdzv'
-if "$TORCH_PYTHON" -c 'import torch' 2>/dev/null; then
+if has_module torch; then
 	is 'the flags of the torchrun that is installed' "$("$TORCH_PYTHON" "$ROOT/tests/tool/torchrun_flags.py" "$ROOT" 2>&1)" ''
 fi
