@@ -174,7 +174,7 @@ lacks 'without libfuse' 'libfuse 3\.13 or newer: apt-get install libfuse3-dev .*
 mkdir "$T/old"
 printf '%s\n' 'Name: fuse3' 'Description: old' 'Version: 3.10.5' >"$T/old/fuse3.pc"
 lacks 'with an old libfuse' 'libfuse 3\.13 .*; libfuse is 3\.10\.5 here, and a wheel has its own' env PKG_CONFIG_PATH="$T/old"
-echo '#error broken' >>"$T/ddipfs-$version/fs/main.c"
+echo '#error broken' >>"$T/ddipfs-$version/include/util.h" # which the first file includes: nothing else is compiled
 PATH=$quick "$T/v/bin/pip" install --no-deps "$T/ddipfs-$version" >"$T/out" 2>&1 && bad 'a source that cannot be compiled was installed'
 like 'a failure of the compiler is shown' "$(cat "$T/out")" 'error: #error broken.*ddipfs could not be built: make .* failed, see above'
 
