@@ -103,6 +103,8 @@ def _zygote(phases: _Phases) -> tuple[int | None, dict[str, str]]:
     """Serves forks. Returns (kind, env) in a child that is an engine; (None, {}) to exit."""
     _import_all(phases, _FIRST)
     _prepare(phases)
+    if os.environ.get("DDIP_EAGER"):
+        _import_later(phases)
     while True:
         _ready(phases.text)
         forked = _ddip.zygote()
@@ -112,13 +114,17 @@ def _zygote(phases: _Phases) -> tuple[int | None, dict[str, str]]:
         if kind != _SUCCESSOR:
             return kind, env
         phases = _Phases()
-        _import_all(phases, _LATER)
-        _warm_shell(phases)
-        names = os.environ.get("DDIP_PRELOAD", "").split()
-        failed = [f"{name}: {why}\n" for name in names if (why := _preload(phases, name))]
-        if names:
-            gc.collect()  # a user's module may leave garbage of any size
-            _ddip.notify("Npreload", 0, "".join(failed))
+        _import_later(phases)
+
+
+def _import_later(phases: _Phases) -> None:
+    _import_all(phases, _LATER)
+    _warm_shell(phases)
+    names = os.environ.get("DDIP_PRELOAD", "").split()
+    failed = [f"{name}: {why}\n" for name in names if (why := _preload(phases, name))]
+    if names:
+        gc.collect()  # a user's module may leave garbage of any size
+        _ddip.notify("Npreload", 0, "".join(failed))
 
 
 class _Broken:

@@ -25,6 +25,20 @@ def test_successor_and_cold():
         same((r.outcome, r.value), (0, b"5"))
 
 
+def test_eager():
+    """With DDIP_EAGER the first zygote imports what a successor would, and needs none."""
+    os.environ["DDIP_EAGER"] = "1"
+    try:
+        with Agent(PYTHON) as a:
+            first = zygotes(a)
+            spare_of(a, 0)
+            same(zygotes(a), first)
+            loaded = a.run(0, "import sys; 'torch.nn.parallel.distributed' in sys.modules")
+            same(loaded[0].value, b"True")
+    finally:
+        del os.environ["DDIP_EAGER"]
+
+
 def test_guard_and_age():
     """A zygote with a second thread starts ranks cold; one with changed packages is replaced."""
     with Agent(PYTHON, warm=False) as a:
