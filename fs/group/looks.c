@@ -140,7 +140,7 @@ print_lines(const struct looks *l, const char *when, struct buf *out)
 {
 	for (size_t i = 0; i < l->lines; i++) {
 		const struct look_line *a = &l->line[i];
-		unsigned first = a->number, last = a->number;
+		unsigned first = a->number, last = first;
 		int n = 0;
 
 		for (const struct look_line *b = l->line; b < l->line + l->lines; b++) {
