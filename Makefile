@@ -58,7 +58,7 @@ SANITIZE := $(SAN_$(SAN)) $(if $(COVER),--coverage -O0)
 CPPFLAGS := -Iinclude -D_GNU_SOURCE= -DDDIP_VERSION='"$(VERSION)"' $(if $(FAULT),-DDDIP_FAULT)
 CFLAGS    = -std=gnu11 $(OPT) $(WARN) $(HARDEN) -fPIE
 LDFLAGS  := -pie -Wl,-z,relro,-z,now
-LIBS     := -pthread -ldl
+LIBS     := -pthread -ldl -lm
 
 # Asked once, and only when something is compiled that needs the answer: `make setup` must run
 # where neither pkg-config nor Python is installed yet.
