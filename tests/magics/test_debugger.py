@@ -123,6 +123,49 @@ def test_stop():
         assert nb.ok(CELL).text() == "84\n"
 
 
+THREADS = """import threading
+def f(x):
+    y = x * 2
+    return y
+other = threading.Thread(target=f, args=(1,))
+other.start()
+other.join()
+print(f(2))"""
+
+
+def test_threads():
+    """The main thread stops, and no other: among them is the one that answers the mount."""
+    with debugged() as nb:
+        nb.ok("x = 1")
+        break_at(nb, THREADS, 3)
+        begun = nb.begin(THREADS)
+        at = stopped(nb, begun)
+        assert [(f["name"], f["line"]) for f in at] == [("f", 3), ("<module>", 8)], at
+        assert variables(nb, at[0])["x"] == "2"
+        assert nb.debug("continue", threadId=1)["success"]
+        assert nb.finish(begun).text() == "4\n"
+
+
+HOOKS = """import sys
+monitoring = getattr(sys, "monitoring", None)
+print(sys.gettrace(), monitoring and monitoring.get_tool(monitoring.DEBUGGER_ID))"""
+
+
+def test_detached():
+    """When the front end has ended its debugger, the interpreter calls nobody: cells are as quick
+    as before, also where the last breakpoint was set between two cells."""
+    with debugged() as nb:
+        nb.ok("x = 1")
+        break_at(nb, CELL, 3)
+        begun = nb.begin(CELL)
+        stopped(nb, begun)
+        assert nb.debug("continue", threadId=1)["success"]
+        assert nb.finish(begun).error is None
+        break_at(nb, CELL, 2)
+        assert nb.debug("disconnect", restart=False, terminateDebuggee=False)["success"]
+        assert nb.ok(HOOKS).text() == "None None\n"
+
+
 STEP = """import torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
 net = DDP(torch.nn.Linear(2, 1))

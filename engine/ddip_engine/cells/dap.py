@@ -9,7 +9,6 @@ Only the main thread stops, and only in code of cells and what that calls. A chi
 is not debugged.
 """
 
-import contextlib
 import os
 import socket
 import sys
@@ -22,6 +21,8 @@ _STOPS, _GOES_ON = 3, 0  # of Ninput
 _RUN, _NO_STEP = 1, -1  # pydevd's STATE_RUN, and what its pydev_step_cmd is then
 _OURS = "<ddip_engine"  # how the file names of the engine's code begin
 _RULES = [{"module": name, "include": False} for name in ("ddip_engine", "IPython")]
+_HAS_MONITORING = hasattr(sys, "monitoring")  # since Python 3.12, in place of sys.settrace()
+_EVENTS = ("PY_START", "PY_RESUME", "PY_RETURN", "PY_UNWIND", "RAISE", "LINE", "JUMP")
 _KEPT = 64  # cells whose name is remembered
 
 _debugger = None  # pydevd's PyDB
@@ -97,16 +98,21 @@ def _make():
         raise ImportError("this debugpy is not known")
 
     class Debugger(debugpy.pydevd.PyDB):
-        """Tells the daemon that the rank is stopped."""
+        """Stops the main thread only, and tells the daemon that it is stopped."""
 
         def do_wait_suspend(self, thread, *args, **kwargs):
             if thread is not threading.main_thread():
-                return super().do_wait_suspend(thread, *args, **kwargs)
+                return
             _ddip.notify("Ninput", _STOPS)
             try:
-                return super().do_wait_suspend(thread, *args, **kwargs)
+                super().do_wait_suspend(thread, *args, **kwargs)
             finally:
                 _ddip.notify("Ninput", _GOES_ON)
+
+        def set_suspend(self, thread, *args, **kwargs):
+            """Since Python 3.12 pydevd sees all threads, also the one that answers the mount."""
+            if thread is threading.main_thread():
+                super().set_suspend(thread, *args, **kwargs)
 
     _pydevd, made = api(), Debugger()
     _pydevd.set_dont_trace_start_end_patterns(made, (_OURS,), ())
@@ -117,14 +123,36 @@ def _make():
 
 
 def _in_child():
-    if hasattr(sys, "monitoring"):  # Python 3.12
-        with contextlib.suppress(ValueError):  # pydevd has not begun to use it
-            sys.monitoring.set_events(sys.monitoring.DEBUGGER_ID, 0)
+    _unhook()
     sys.settrace(None)
+
+
+def _hook():
+    """The interpreter calls pydevd from now on. Python 3.12 has one hook for all threads, and a
+    mark on each thread whether pydevd heeds it."""
+    if _HAS_MONITORING:
+        _debugger.enable_tracing(apply_to_all_threads=True)
+    _debugger.enable_tracing()
+
+
+def _unhook():
+    """It calls pydevd no more, not even to hear that nothing is wanted: each call would cost."""
+    if not _HAS_MONITORING:
+        return
+    monitoring = sys.monitoring
+    tool = monitoring.DEBUGGER_ID
+    if monitoring.get_tool(tool) == "pydevd":
+        monitoring.set_events(tool, 0)
+        for event in _EVENTS:  # functions with a breakpoint have events of their own
+            monitoring.register_callback(tool, getattr(monitoring.events, event), None)
+        monitoring.free_tool_id(tool)
 
 
 def begin(cell):
     """Before the code of a cell: its breakpoints hold from now on."""
+    if _debugger is None:
+        return
+    _unhook()
     if _link is None:
         return
     _clear()
@@ -133,13 +161,14 @@ def begin(cell):
         lines = cell.source.count("\n") + 1
         entry = _pydevd.SourceMappingEntry(1, lines, 1, cell.file)
         _pydevd.set_source_mapping(_debugger, path, [entry])
-    _debugger.enable_tracing()
+    _hook()
 
 
 def end():
     """After it: what runs now is the engine's."""
     if _debugger is not None:
         _debugger.disable_tracing()
+        _unhook()
         _clear()
 
 
