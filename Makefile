@@ -187,7 +187,7 @@ UNIT_nccl := $(addprefix engine/rank/,cuda.c nccl.c nccl_link.c nccl_measure.c \
 UNIT_combine := $(addprefix engine/rank/,cuda.c nccl.c nccl_link.c nccl_combine.c library.c)
 UNIT_revoke := $(addprefix engine/rank/,cuda.c nccl.c nccl_link.c library.c rank_revoke.c)
 UNIT_combine_jobs := $(UNIT_nccl)
-UNIT_push := fs/object/push.c fs/object/write_behind.c
+UNIT_push := $(addprefix fs/object/,push.c write_behind.c) fs/base/req.c fs/base/ahead.c
 UNIT_verdict := $(addprefix fs/group/,verdict.c straggler.c rank_set.c)
 UNIT_straggler := fs/group/straggler.c
 UNIT_said := $(addprefix fs/group/,said.c alike.c rank_set.c)
@@ -205,9 +205,10 @@ UNIT_peer := engine/rank/peer.c
 UNIT_link_move := $(UNIT_link)
 UNIT_direct := $(addprefix engine/relay/,offer.c reach.c packet.c)
 UNIT_remote := fs/object/remote.c
-UNIT_source := fs/base/req.c
+UNIT_source := fs/base/req.c fs/base/ahead.c
+UNIT_ahead := fs/base/ahead.c
 # The daemon but for its front ends; tests/unit/fake_agent.c stands in for the rest.
-GROUP_ROOM := $(filter-out fs/main.c fs/options.c fs/base/req.c fs/front/% fs/session/% fs/ninep/%,$(FS_SRC)) tests/unit/fake_agent.c
+GROUP_ROOM := $(filter-out fs/main.c fs/options.c fs/base/req.c fs/base/ahead.c fs/front/% fs/session/% fs/ninep/%,$(FS_SRC)) tests/unit/fake_agent.c
 UNIT_queue := $(GROUP_ROOM)
 UNIT_report := $(GROUP_ROOM)
 UNIT_lifecycle := $(GROUP_ROOM)
@@ -225,7 +226,7 @@ UNIT_tree := $(GROUP_ROOM)
 UNIT_caller := $(GROUP_ROOM)
 UNIT_output := $(GROUP_ROOM)
 UNIT_stderr_of := $(GROUP_ROOM)
-UNIT_server := $(GROUP_ROOM) $(filter fs/base/req.c fs/front/% fs/ninep/%,$(FS_SRC))
+UNIT_server := $(GROUP_ROOM) $(filter fs/base/req.c fs/base/ahead.c fs/front/% fs/ninep/%,$(FS_SRC))
 UNIT_FLAGS = -std=gnu11 -O1 -g $(WARN) $(if $(COVER),--coverage) $(if $(filter tsan,$(SAN)),$(SAN_tsan),$(SAN_asan))
 
 .PHONY: unit

@@ -12,7 +12,9 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { THREADS = 2 };
+enum {
+	THREADS = 3
+}; /* a read of what maps a file of ours needs another one, and may be copied ahead */
 
 struct subtask {
 	struct source source;

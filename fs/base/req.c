@@ -1,9 +1,9 @@
 /* A client's request: what it is answered by, and when. */
 #include "base/req.h"
-#include "ahead.h"
+#include "base/ahead.h"
 #include <errno.h>
 
-enum { INLINE_COPY = 32 << 10 }; /* size limit of copies that the loop makes itself */
+enum { INLINE_COPY = 32 << 10 }; /* larger copies are made by the copy threads */
 
 static void (*wake_pollers)(void);
 
@@ -45,6 +45,7 @@ req_is_nobodys(const struct req *r)
 void
 req_done(struct req *r, int result)
 {
+	ahead_expire(); /* it may tell of a change */
 	unpark(r);
 	if (r->on_done && r->on_done(r, result))
 		return;
@@ -54,7 +55,6 @@ req_done(struct req *r, int result)
 void
 req_data(struct req *r, const void *p, size_t n)
 {
-	ahead_expire();
 	unpark(r);
 	r->ops->data(r, p, n);
 }

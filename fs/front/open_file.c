@@ -1,6 +1,6 @@
 /* Open files: created, opened, written, freed. */
 #include "front/open_file.h"
-#include "ahead.h"
+#include "base/ahead.h"
 #include "base/stderr_of.h"
 #include <errno.h>
 #include <fcntl.h>

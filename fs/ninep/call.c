@@ -1,5 +1,6 @@
 /* Calls: created, parked, answered. The front end for requests that arrive over 9P. */
 #include "ninep/call.h"
+#include "base/ahead.h"
 #include "base/daemon.h"
 #include "front/open_file.h"
 #include <errno.h>
@@ -90,6 +91,7 @@ answer_flushes(struct call *c)
 void
 call_answer(struct call *c, int result)
 {
+	ahead_expire(); /* it may tell of a change */
 	if (!is_lost(c) && result < 0)
 		send_error(c, -result);
 	else if (!is_lost(c))
@@ -143,6 +145,7 @@ answer_copied(void *arg)
 	struct call *c = arg;
 	size_t n = (size_t)c->block_n;
 
+	ahead_expire();
 	if (c->block_n < 0 || is_lost(c)) {
 		call_answer(c, c->block_n < 0 ? -req_copy_errno(c->block_n) : 0);
 		return;

@@ -1,6 +1,5 @@
 /* Connections: accepted, read, written, closed. Their messages go to the operations. */
 #include "ninep/server.h"
-#include "ahead.h"
 #include "base/daemon.h"
 #include "ninep/listener.h"
 #include "ninep/ops.h"
@@ -210,7 +209,6 @@ dispatch(struct connection *conn, const struct ninep_message *m)
 	struct call *c = call_new(conn, m);
 	int r;
 
-	ahead_expire();
 	fid_close_unused(); /* whoever was told of a close finds the file closed */
 	if (!o)
 		r = fail(&c->r.err, EOPNOTSUPP, "no such message here");

@@ -66,8 +66,21 @@ push_fd(const struct push *p)
 	return p->memfd;
 }
 
-static int
-settle(const struct push *p, const char *what, struct err *e)
+void
+push_read(const struct push *p, const char *what, struct req *r)
+{
+	struct source own = {.kind = SOURCE_FD, .fd = p->memfd};
+
+	if (push_settle(p, what, &r->err) < 0)
+		req_done(r, -r->err.no);
+	else if (r->offset >= p->size)
+		req_data(r, "", 0);
+	else
+		req_copy(r, &own, r->offset, (size_t)MIN(p->size - r->offset, r->want));
+}
+
+int
+push_settle(const struct push *p, const char *what, struct err *e)
 {
 	write_behind_settle();
 	return p->failed ? fail(e, p->failed, "no room for all bytes of %s", what) : 0;
@@ -123,7 +136,7 @@ ssize_t
 push_write(
     struct push *p, const char *data, size_t n, uint64_t offset, const char *what, struct err *e)
 {
-	if (settle(p, what, e) < 0 || find_room(p, offset + n, what, e) < 0 ||
+	if (push_settle(p, what, e) < 0 || find_room(p, offset + n, what, e) < 0 ||
 	    unshare(p, p->size, what, e) < 0)
 		return -e->no;
 	if (!write_behind(p->memfd, data, n, offset, &p->failed) &&
@@ -141,7 +154,7 @@ push_resize(struct push *p, uint64_t size, const char *what, struct err *e)
 	write_behind_settle();
 	if (size == 0)
 		p->failed = 0;
-	if (settle(p, what, e) < 0 || find_room(p, size, what, e) < 0 ||
+	if (push_settle(p, what, e) < 0 || find_room(p, size, what, e) < 0 ||
 	    unshare(p, MIN(size, p->size), what, e) < 0)
 		return -e->no;
 	if (fault("push.size", EFBIG) || ftruncate(p->memfd, (off_t)size) < 0)
@@ -156,7 +169,7 @@ push_share(struct push *p, const char *what, struct err *e)
 {
 	int fd;
 
-	if (settle(p, what, e) < 0)
+	if (push_settle(p, what, e) < 0)
 		return -e->no;
 	fd = fault("push.dup", EMFILE) ? -1 : fcntl(p->memfd, F_DUPFD_CLOEXEC, 0);
 	if (fd < 0)

@@ -167,6 +167,17 @@ zip_size(int fd, uint64_t n)
 	return directory + ZIP_END == n ? n : 0;
 }
 
+bool
+whole_may_state(const char *view, uint64_t offset, const char *p, size_t n)
+{
+	if (strcmp(view, "npy") == 0)
+		return offset <= NPY_MAX;
+	if (strcmp(view, "safetensors") == 0)
+		return offset <= SAFETENSORS_MAX;
+	return strcmp(view, "pt") == 0 &&
+	       (n < ZIP_END || memcmp(p + n - ZIP_END, "PK\5\6", 4) == 0);
+}
+
 uint64_t
 whole_size(int fd, uint64_t n, const char *view)
 {

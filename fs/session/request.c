@@ -2,7 +2,7 @@
  * One FUSE request: created, parked, answered now or later, or interrupted by its client's signals.
  */
 #include "session/request.h"
-#include "ahead.h"
+#include "base/ahead.h"
 #include "base/daemon.h"
 #include "host/ticks.h"
 #include "session/client.h"
@@ -96,6 +96,8 @@ answer_data(struct req *r, const void *p, size_t n)
 {
 	struct request *c = (struct request *)r;
 
+	if (!c->r.file || !c->r.file->ahead) /* else it is a small piece of what is read ahead */
+		ahead_expire();
 	fuse_reply_buf(c->fr, p, n);
 	free(c);
 }
@@ -117,7 +119,7 @@ answer_copy(struct req *r, const struct source *s, uint64_t offset, size_t n)
 {
 	struct request *c = (struct request *)r;
 
-	if (!s->size)
+	if (!s->size) /* no object: it may tell of a change */
 		ahead_expire();
 	ahead_read(&r->file->ahead, s, offset, n, copied, c->fr);
 	free(c);

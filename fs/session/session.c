@@ -1,6 +1,6 @@
 /* The FUSE session: mounting, the INIT message, what the kernel may ask for, unmounting. */
 #include "session/session.h"
-#include "ahead.h"
+#include "base/ahead.h"
 #include "base/daemon.h"
 #include "host/ticks.h"
 #include "object/write_behind.h"

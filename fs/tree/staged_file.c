@@ -214,12 +214,16 @@ static void
 staged_read(struct file *f, struct req *r)
 {
 	struct staged *s = f->state;
-	struct source own = {.kind = SOURCE_FD, .fd = push_fd(&s->push)};
 
-	if (r->offset >= s->push.size)
-		req_data(r, "", 0);
-	else
-		req_copy(r, &own, r->offset, (size_t)MIN(s->push.size - r->offset, r->want));
+	push_read(&s->push, s->name, r);
+}
+
+static int
+staged_sync(struct file *f, struct req *r)
+{
+	struct staged *s = f->state;
+
+	return push_settle(&s->push, s->name, &r->err);
 }
 
 static ssize_t
@@ -263,6 +267,8 @@ const struct file_ops staged_ops = {
     .open = staged_open,
     .read = staged_read,
     .write = staged_write,
+    .flush = staged_sync,
+    .fsync = staged_sync,
     .release = staged_release,
     .truncate = staged_truncate,
     .size = staged_size,

@@ -40,6 +40,7 @@ struct var_file {
 	bool interrupted; /* the push of its whole bytes was, and no close has said so yet */
 	bool dirty;	  /* has data that was not pushed yet */
 	uint64_t stated;  /* the size that the bytes state of themselves; 0: not known */
+	bool states;	  /* the last write may have completed what states it */
 	bool whole;	  /* started empty: the file holds everything that was written */
 	/* nothing was written to it yet: the last close then pushes an empty object */
 	bool empty;
@@ -273,6 +274,7 @@ var_write(struct file *f, const char *p, size_t n, uint64_t offset, struct err *
 	v->failed = k < 0 ? -(int)k : 0;
 	if (offset == 0)
 		v->stated = 0;
+	v->states = k >= 0 && whole_may_state(v->name.view->name, offset, p, n);
 	v->dirty |= k >= 0;
 	v->empty &= k < 0;
 	f->node->size = v->push.size;
@@ -286,7 +288,7 @@ var_whole(struct file *f)
 	struct var_file *v = written(f);
 	const struct push *p = &v->push;
 
-	if (!v->stated)
+	if (!v->stated && v->states)
 		v->stated = whole_size(push_fd(p), p->filled, v->name.view->name);
 	return p->filled == p->size && v->stated == p->size;
 }
@@ -435,17 +437,15 @@ static void
 var_read(struct file *f, struct req *r)
 {
 	struct var_file *v = f->state;
-	struct source own = {.kind = SOURCE_FD, .fd = push_fd(&v->push)};
-	uint64_t size = v->pull ? pull_size(v->pull) : v->push.size;
+	uint64_t size = v->pull ? pull_size(v->pull) : 0;
 
-	size_t n = r->offset < size ? (size_t)MIN(size - r->offset, r->want) : 0;
-
-	if (n == 0)
+	if (!v->pull)
+		push_read(&v->push, f->node->at.name, r);
+	else if (r->offset >= size)
 		req_data(r, "", 0);
-	else if (v->pull)
-		req_copy(r, pull_source(v->pull), r->offset, n);
 	else
-		req_copy(r, &own, r->offset, n);
+		req_copy(
+		    r, pull_source(v->pull), r->offset, (size_t)MIN(size - r->offset, r->want));
 }
 
 /* The mode allows nothing but reading. */

@@ -1,9 +1,9 @@
 /*
  * Two pieces for each reader: one is sent while a copy thread fills the other. A piece is used
- * within FRESH_NS, and only if no client has asked for anything else since its copy began: a reader
- * then sees every change that it can know of.
+ * within FRESH_NS, and only if no client has been answered anything since its copy began but bytes
+ * of large objects: a reader then sees every change of which it has learnt here.
  */
-#include "ahead.h"
+#include "base/ahead.h"
 #include "thread.h"
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -14,6 +14,8 @@ enum {
 	PIECE = 1 << 20,     /* the largest read of the kernel */
 	FRESH_NS = 10000000, /* a reader in order is back after some 100 µs */
 	READERS_MAX = 32,    /* with pieces; others read without */
+	UNUSED_MAX = 2,	     /* pieces in a row that were copied in vain, */
+	PAUSE = 8,	     /* and for how many reads none is copied then */
 	GAP = 32 << 10	     /* small reads in between do not come here */
 };
 
@@ -23,6 +25,7 @@ struct piece {
 	size_t n; /* 0: it has none */
 	uint64_t since, epoch;
 	int users; /* those who send it */
+	bool used;
 };
 
 /* A read that waits for a piece. */
@@ -38,15 +41,18 @@ struct ahead {
 	uint64_t next, last; /* where a read in order begins; when the last one came */
 	struct piece pieces[2], *now; /* now: the one that is read */
 	bool filling;		      /* the other one */
-	struct source source;	      /* for that; its descriptor is our own */
+	int unused, pause;
+	struct source source; /* of the copy; its descriptor is our own */
 	struct reader waiting;
+	TAILQ_ENTRY(ahead) link; /* in the list of those with pieces */
 };
 
 static const struct source nothing = {.kind = SOURCE_MEMORY, .fd = -1};
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all below, and of each ahead */
+static TAILQ_HEAD(, ahead) all = TAILQ_HEAD_INITIALIZER(all);
 static int readers;
-static atomic_ullong epoch;
+static atomic_ullong epoch = 1; /* 0: never */
 
 void
 ahead_expire(void)
@@ -55,13 +61,24 @@ ahead_expire(void)
 }
 
 static void
+free_pieces(struct ahead *a)
+{
+	if (!a->pieces[0].p)
+		return;
+	TAILQ_REMOVE(&all, a, link);
+	readers--;
+	for (size_t i = 0; i < ARRAY_LEN(a->pieces); i++) {
+		free(a->pieces[i].p);
+		a->pieces[i] = (struct piece){0};
+	}
+}
+
+static void
 unref(struct ahead *a)
 {
 	if (--a->refs > 0)
 		return;
-	readers -= a->pieces[0].p != NULL;
-	free(a->pieces[0].p);
-	free(a->pieces[1].p);
+	free_pieces(a);
 	free(a);
 }
 
@@ -84,16 +101,31 @@ has(const struct piece *x, const struct reader *r)
 	       is_fresh(x);
 }
 
+/* Takes the pieces of somebody who has not read for a while, if there are too many. */
+static void
+make_room(void)
+{
+	struct ahead *a = TAILQ_FIRST(&all);
+
+	while (a && (a->refs > 1 || now_ns() - a->last < FRESH_NS))
+		a = TAILQ_NEXT(a, link);
+	if (a)
+		free_pieces(a);
+}
+
 static bool
 has_room(struct ahead *a)
 {
 	if (a->pieces[0].p)
 		return true;
 	if (readers == READERS_MAX)
+		make_room();
+	if (readers == READERS_MAX)
 		return false;
 	readers++;
-	a->pieces[0].p = xmalloc(PIECE);
-	a->pieces[1].p = xmalloc(PIECE);
+	for (size_t i = 0; i < ARRAY_LEN(a->pieces); i++)
+		a->pieces[i].p = xmalloc(PIECE);
+	TAILQ_INSERT_TAIL(&all, a, link);
 	return true;
 }
 
@@ -114,6 +146,14 @@ look_ahead(struct ahead *a, struct source s, uint64_t offset)
 
 	if (a->filling || x->users || offset < s.head_n || offset >= s.size || !has_room(a))
 		return;
+	a->unused = x->n && !x->used ? a->unused + 1 : 0;
+	if (a->unused >= UNUSED_MAX)
+		a->pause = PAUSE;
+	if (a->pause > 0) {
+		a->pause--;
+		x->n = 0;
+		return;
+	}
 	/* the source's owner may close its own meanwhile */
 	fd = fcntl(*descriptor(&s), F_DUPFD_CLOEXEC, 0);
 	if (fd < 0)
@@ -133,6 +173,7 @@ send_piece(struct ahead *a, const struct reader *r)
 {
 	struct piece *x = a->now;
 
+	x->used = true;
 	x->users++;
 	a->refs++;
 	pthread_mutex_unlock(&lock);
@@ -164,20 +205,21 @@ fill(void *arg, const char *unused, ssize_t unused_n)
 	pthread_mutex_lock(&lock);
 	r = a->waiting;
 	a->waiting.fn = NULL;
-	a->filling = false;
 	x->n = n > 0 ? (size_t)n : 0;
-	if (r.fn && n > 0) {
-		r.n =
-		    (size_t)MIN((uint64_t)r.n, x->offset + x->n - MIN(r.offset, x->offset + x->n));
-		advance(a, &s, &r);
+	if (r.fn && r.offset + r.n > x->offset + x->n) { /* not all can be read */
+		x->n = 0;
+		pthread_mutex_unlock(&lock);
+		n = source_copy(&s, r.offset, x->p, r.n);
+		r.fn(r.arg, x->p, n);
+		pthread_mutex_lock(&lock);
+		r.fn = NULL;
 	}
-	pthread_mutex_unlock(&lock);
-	if (r.fn && n <= 0)
-		r.fn(r.arg, NULL, n);
-	close(*descriptor(&s));
-	pthread_mutex_lock(&lock);
+	a->filling = false;
+	if (r.fn)
+		advance(a, &s, &r);
 	unref(a);
 	pthread_mutex_unlock(&lock);
+	close(*descriptor(&s));
 }
 
 /* The piece that is being filled will have what r wants. */
@@ -186,31 +228,30 @@ will_have(struct ahead *a, const struct reader *r)
 {
 	const struct piece *x = other(a);
 
-	return a->filling && !a->waiting.fn && x->epoch == atomic_load(&epoch) &&
-	       r->offset >= x->offset && r->offset + r->n <= x->offset + PIECE;
+	return a->filling && !a->waiting.fn && is_fresh(x) && r->offset >= x->offset &&
+	       r->offset + r->n <= x->offset + PIECE;
 }
 
-/* Reads from the pieces, which the lock guards. False: they have not what r wants. */
+/* A reader that begins anew gets nothing that is older than what it has just read. */
+static void
+forget(struct ahead *a)
+{
+	for (size_t i = 0; i < ARRAY_LEN(a->pieces); i++)
+		a->pieces[i].epoch = 0;
+}
+
+/* Reads from the pieces. Call with the lock held. False: they have not what r wants. */
 static bool
 read_pieces(struct ahead *a, const struct source *s, const struct reader *r)
 {
-	uint64_t now = now_ns();
-	bool follows = r->offset - a->next <= GAP && now - a->last < FRESH_NS;
-
-	a->next = r->offset + r->n;
-	a->last = now;
-	if (!follows)
-		return false;
-	if (has(a->now, r)) {
+	if (has(a->now, r))
 		send_piece(a, r);
-	} else if (will_have(a, r)) {
+	else if (will_have(a, r))
 		a->waiting = *r;
-	} else if (!a->filling && has(other(a), r)) {
+	else if (!a->filling && has(other(a), r))
 		advance(a, s, r);
-	} else {
-		look_ahead(a, *s, a->next);
+	else
 		return false;
-	}
 	return true;
 }
 
@@ -219,21 +260,34 @@ ahead_read(
     struct ahead **to, const struct source *s, uint64_t offset, size_t n, ahead_fn *fn, void *arg)
 {
 	struct reader r = {offset, n, fn, arg};
+	uint64_t now = now_ns();
 	struct ahead *a = *to;
-	bool done = false;
+	bool follows, done;
 
-	if (s->size && !s->sent) {
-		if (!a) {
-			a = *to = xcalloc(1, sizeof(*a));
-			a->refs = 1;
-			a->now = a->pieces;
-		}
-		pthread_mutex_lock(&lock);
-		done = read_pieces(a, s, &r);
-		pthread_mutex_unlock(&lock);
-	}
-	if (!done)
+	if (!s->size || s->sent) {
 		copy_later(s, offset, n, fn, arg);
+		return;
+	}
+	if (!a) {
+		a = *to = xcalloc(1, sizeof(*a));
+		a->refs = 1;
+		a->now = a->pieces;
+	}
+	pthread_mutex_lock(&lock);
+	follows = offset - a->next <= GAP && now - a->last < FRESH_NS;
+	a->next = offset + n;
+	a->last = now;
+	if (!follows)
+		forget(a);
+	done = follows && read_pieces(a, s, &r);
+	pthread_mutex_unlock(&lock);
+	if (done)
+		return;
+	copy_later(s, offset, n, fn, arg); /* before what nobody has asked for yet */
+	pthread_mutex_lock(&lock);
+	if (follows)
+		look_ahead(a, *s, a->next);
+	pthread_mutex_unlock(&lock);
 }
 
 void
