@@ -37,6 +37,7 @@ NOT_YET = (
     exceptions.ElementNotInteractableException,
     exceptions.ElementClickInterceptedException,
     exceptions.NoSuchElementException,
+    IndexError,  # of the elements that were found so far
 )
 
 # Settings of JupyterLab: no questions, no news, and all cells drawn though they are out of sight.
@@ -200,6 +201,11 @@ class Page:
         """True if the cell has run: `[3]:` beside it, not `[*]:`."""
         prompt = self.cells()[number].find_element(By.CSS_SELECTOR, ".jp-InputArea-prompt")
         return re.fullmatch(r"\[\d+\]:", prompt.text) is not None
+
+    def number(self, number):
+        """What a cell that has been run is numbered by the kernel."""
+        prompt = self.cells()[number].find_element(By.CSS_SELECTOR, ".jp-InputArea-prompt")
+        return int(prompt.text.strip("[]:"))
 
     def output(self, number):
         """The text below a cell."""

@@ -59,6 +59,15 @@ on_signal(int signo)
 	errno = saved;
 }
 
+/* A program may have set the signal's handler anew: by default it would end the process. */
+static bool
+is_handled(void)
+{
+	struct sigaction now;
+
+	return sigaction(rank_look_signal(), NULL, &now) == 0 && now.sa_handler == on_signal;
+}
+
 static void
 handle(void)
 {
@@ -147,7 +156,7 @@ next(void)
 	uint64_t mean = look.span_ms / LOOKS, some = now_ns() / NS_PER_US % SPREAD;
 
 	look.left--;
-	if (look.taken == look.sent && look.python) {
+	if (look.taken == look.sent && look.python && is_handled()) {
 		look.sleeps = rank_flight_state() != 'R';
 		look.sent++;
 		syscall(SYS_tgkill, getpid(), getpid(), rank_look_signal());
@@ -190,6 +199,12 @@ rank_look_ask(uint64_t tag, uint32_t span_ms)
 void
 rank_look_forget(void)
 {
+	bool looked = look.timer;
+
+	loop_timer_del(look.timer);
+	look.timer = NULL;
 	look.ended = 0;
 	buf_free(&look.found);
+	if (looked)
+		reply(); /* nothing, rather than what another cell does */
 }

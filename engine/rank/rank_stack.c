@@ -187,6 +187,15 @@ answer(const char *remark)
 	buf_free(&body);
 }
 
+/* A program may have set the signal's handler anew: by default it would end the process. */
+static bool
+is_handled(void)
+{
+	struct sigaction now;
+
+	return sigaction(rank_stack_signal(), NULL, &now) == 0 && now.sa_handler != SIG_DFL;
+}
+
 static void
 send_signal(bool held)
 {
@@ -194,7 +203,8 @@ send_signal(bool held)
 	stack.refused = false;
 	stack.wanted = true;
 	stack.sent++;
-	syscall(SYS_tgkill, getpid(), getpid(), rank_stack_signal());
+	if (is_handled())
+		syscall(SYS_tgkill, getpid(), getpid(), rank_stack_signal());
 }
 
 static void

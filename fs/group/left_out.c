@@ -7,15 +7,15 @@
 enum { RANKS_SIZE = 16 };
 
 char *
-left_out_file(const char *word, int cell, int rank)
+left_out_file(const char *word, int cell, int rank, bool runs)
 {
 	static const struct {
-		const char *word, *file; /* of the group; NULL: of the cell: */
-		const char *of_cell;
+		const char *word, *file; /* of the group, about now; NULL: of the cell: */
+		const char *of_cell;	 /* NULL: none has it */
 	} rows[] = {{"at", NULL, "traceback"}, {"from", NULL, "traceback"},
 	    {"note", NULL, "traceback"}, {"same_on", NULL, "traceback"}, {"other", NULL, "error"},
 	    {"result", NULL, "result"}, {"straggler", "stall", NULL}, {"waits", "stall", NULL},
-	    {"stall", "stall", NULL}, {"set", "names", NULL}, {"gone", "names", NULL}};
+	    {"stall", "stall", NULL}, {"set", NULL, NULL}, {"gone", NULL, NULL}};
 
 	if (strcmp(word, "where") == 0)
 		word = rank < 0 ? "stall" : "at";
@@ -24,8 +24,9 @@ left_out_file(const char *word, int cell, int rank)
 				: xasprintf("cells/%d/rank%d/locals", cell, rank);
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
 		if (strcmp(rows[i].word, word) == 0)
-			return rows[i].file ? xstrdup(rows[i].file)
-					    : xasprintf("cells/%d/%s", cell, rows[i].of_cell);
+			return runs && rows[i].file ? xstrdup(rows[i].file)
+			       : rows[i].of_cell ? xasprintf("cells/%d/%s", cell, rows[i].of_cell)
+						 : NULL;
 	return xasprintf("cells/%d/status", cell);
 }
 

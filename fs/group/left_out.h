@@ -9,7 +9,7 @@ enum { LEFT_OUT_KINDS = 8 };
 struct left_out_kind {
 	const char *word; /* with which their lines would begin */
 	/* of the first one: whose it is, "" if it is nobody's; the file, below the group's
-	 * directory. Owned */
+	 * directory, NULL: none has it. Owned */
 	char *ranks, *see;
 	int n;
 };
@@ -22,8 +22,8 @@ struct left_out {
 /* Adds n facts of a word, which must stay. ranks: NULL or a list. see is owned from now on. */
 void left_out_add(struct left_out *l, const char *word, const char *ranks, char *see, int n);
 /* The file that has what lines of this word tell of a cell. rank: the one that failed first, -1:
- * none. */
-char *left_out_file(const char *word, int cell, int rank);
+ * none. runs: the cell does. NULL: no file has it. */
+char *left_out_file(const char *word, int cell, int rank, bool runs);
 /* Appends what it is, as "output of 3 and 1 more". */
 void left_out_print(const struct left_out_kind *k, struct buf *out);
 void left_out_free(struct left_out *l);

@@ -8,17 +8,20 @@ enum { FILE_MAX = 200, FUNCTION_MAX = 64 }; /* bytes of a name */
 
 enum { ENOUGH = 8 }; /* looks, so that their numbers tell something */
 
+enum { RARE = 4 }; /* a second line that was seen so many times less often is not named */
+
 static char *
 name_of(struct slice s, size_t max)
 {
 	return xstrndup(s.p, MIN(s.n, max));
 }
 
-/* Does it stand within the function that calls it, as a comprehension does? */
+/* Does it stand within the function that calls it? */
 static bool
-is_within(struct slice function)
+is_comprehension(struct slice function)
 {
-	return function.n && *function.p == '<' && !slice_eq(function, "<module>");
+	return slice_eq(function, "<listcomp>") || slice_eq(function, "<setcomp>") ||
+	       slice_eq(function, "<dictcomp>");
 }
 
 static void
@@ -28,8 +31,8 @@ add(struct looks *l, struct frame f, struct slice callers)
 	size_t i = 0;
 	char *file = name_of(f.file, FILE_MAX);
 
-	while (
-	    is_within(f.function) && frames_next(&callers, &caller) && slice_eq(caller.file, file))
+	while (is_comprehension(f.function) && frames_next(&callers, &caller) &&
+	       slice_eq(caller.file, file))
 		f.function = caller.function;
 	while (i < l->lines && (l->line[i].number != f.line || strcmp(l->line[i].file, file) != 0))
 		i++;
@@ -123,7 +126,7 @@ print_two_lines(const struct looks *l, const char *when, int least, struct buf *
 {
 	const struct look_line *a = l->line, *b = a + 1;
 
-	if (l->lines < 2 || a->n + b->n < least)
+	if (l->lines < 2 || a->n + b->n < least || b->n * RARE < a->n)
 		return false;
 	buf_addf(out, "%s at %s:%u", when, a->file, a->number);
 	if (!is_same_function(a, b))
@@ -134,7 +137,7 @@ print_two_lines(const struct looks *l, const char *when, int least, struct buf *
 	return true;
 }
 
-/* The lines of one function. */
+/* The lines of one function, or of those of its name in the file. */
 static bool
 print_lines(const struct looks *l, const char *when, struct buf *out)
 {

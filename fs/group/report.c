@@ -147,7 +147,8 @@ leave_out(struct report *r, const char *word, const struct field *f)
 		see = xasprintf("cells/%d/rank%ld/%s", r->c->number,
 		    strtol(f[0].text, NULL, DECIMAL), f[1].text);
 	else
-		see = left_out_file(word, r->c->number, w->first < 0 ? -1 : r->c->ranks[w->first]);
+		see = left_out_file(
+		    word, r->c->number, w->first < 0 ? -1 : r->c->ranks[w->first], r->now != NULL);
 	left_out_add(&r->left_out, word, of_ranks ? f[0].text : NULL, see, 1);
 }
 
@@ -684,8 +685,8 @@ add_left_out(struct report *r)
 
 		left_out_print(k, &b);
 		f[0] = text_field("what", b.p);
-		f[1] = text_field("see", k->see);
-		add(r, "left_out", "left_out", f, 2);
+		f[1] = text_field("see", k->see ? k->see : "");
+		add(r, "left_out", "left_out", f, k->see ? 2 : 1);
 		buf_free(&b);
 	}
 }

@@ -1,7 +1,7 @@
 /*
  * Ranks that are in step take as long for it as the slowest of them, and the others wait for it.
  * What a rank does outside of its waits is its own. A rank is slow if this is clearly more than on
- * the others, and these wait that much longer; fewer than half of the ranks can be.
+ * the others, and these wait that much longer; at most half of the ranks can be.
  */
 #include "group/straggler.h"
 #include <math.h>

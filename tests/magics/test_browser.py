@@ -107,6 +107,7 @@ def restart(page):
     """Kernel > Restart leaves the ranks and what they have."""
     page.restart()
     finished(page, AGAIN)
+    assert page.number(AGAIN) < KEPT, "the kernel was not restarted"
     text = finished(page, STILL)
     assert "still 40" in text, text
 

@@ -49,6 +49,10 @@ test_line(void)
 	EXPECT("mostly at t.py:40 load(), 6 of 6 looks", {LOAD(40), 3},
 	    {HEAD "  File \"t.py\", line 40 in <listcomp>\n  File \"t.py\", line 40 in load\n" MAIN,
 		3});
+	/* a lambda stands where it was written */
+	EXPECT("mostly at t.py:5 <lambda>(), 6 of 6 looks",
+	    {HEAD "  File \"t.py\", line 5 in <lambda>\n  File \"t.py\", line 40 in load\n" MAIN,
+		6});
 	EXPECT(
 	    "mostly at t.py:78, 6 of 6 looks", {HEAD "  File \"t.py\", line 78 in <module>\n", 6});
 	/* one that was cut off */
@@ -80,6 +84,10 @@ test_nothing_certain(void)
 	EXPECT("", {LOAD(41), 3}, {LOAD(40), 1}, {HEAD MAIN, 1}, {HELP, 1});
 	EXPECT("", {LOAD(41), 4}, {HEAD MAIN, 3}, {HELP, 3}, {LOAD(40), 1},
 	    {HEAD "  File \"o.py\", line 1 in o\n", 3}, {HEAD "  File \"o.py\", line 2 in o\n", 3});
+	/* one look tells nothing of a second line */
+	EXPECT("", {LOAD(41), 14}, {HEAD MAIN, 1}, {HELP, 1},
+	    {HEAD "  File \"o.py\", line 1 in o\n", 1}, {HEAD "  File \"o.py\", line 2 in p\n", 1},
+	    {HEAD "  File \"o.py\", line 3 in q\n", 1}, {HEAD "  File \"o.py\", line 4 in r\n", 1});
 	EXPECT("seen at t.py:41 load() or :57 main(), 4 and 3 of 9 looks", {LOAD(41), 4},
 	    {HEAD MAIN, 3}, {HELP, 2});
 }
