@@ -104,6 +104,9 @@ def test_makedip():
         notebook.until(lambda: not notebook.os.path.ismount(nb.mount))
         assert not notebook.os.path.exists(nb.mount), "what was made for it goes with it"
         assert nb.ok("%makedip -k").text() == "There is no DDP group\n"
+        for line in ("-g 0-1", "-g 0,x", "-a unknown", "-g all -a unknown"):
+            assert nb.run(f"%makedip {line}").error[0] == "DipError", line
+            assert nb.ok("%makedip -i").text() == "There is no DDP group\n", line
         notebook.os.mkdir(nb.mount)
         assert nb.run("%%dip\n1").error[0] == "DipError"
         nb.ok("%makedip -g 0,1")

@@ -15,7 +15,7 @@ from ddip.mounts import files, mount, where
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Any, TypeVar
 
     from ddip.groups import Group
@@ -268,12 +268,7 @@ class Attachment:
         """The `ctl` verbs for the options."""
         verbs = []
         size = args.size
-        if args.gpus:
-            names = [name for word in args.gpus for name in word.split(",") if name]
-            names = ["all"] if "all" in names else names
-            for name in names:
-                if not _GPU.fullmatch(name):
-                    raise DipError(f"-g: '{name}' is no GPU: want all, or a list like 0,1 or 3 1")
+        if names := gpu_names(args.gpus):
             there = self.group.gpu_count()
             wanted = (there or 2) if names == ["all"] else len(names)
             size = size or wanted
@@ -290,6 +285,15 @@ class Attachment:
         if name == "size":
             return self.group.size == int(value)
         return self.group.settings().get(name) == value
+
+
+def gpu_names(words: Sequence[str] | None) -> list[str]:
+    """The GPUs that `-g` names, or ["all"]."""
+    names = [name for word in words or () for name in word.split(",") if name]
+    for name in names:
+        if name != "all" and not _GPU.fullmatch(name):
+            raise DipError(f"-g: '{name}' is no GPU: want all, or a list like 0,1 or 3 1")
+    return ["all"] if "all" in names else names
 
 
 def _unused(group):

@@ -17,7 +17,7 @@ from ddip.cells.catch_up import catch_up
 from ddip.cells.failures import failure
 from ddip.errors import DipError, RemoteError
 from ddip.notebook import breakpoints, options
-from ddip.notebook.attachment import Attachment
+from ddip.notebook.attachment import Attachment, gpu_names
 from ddip.notebook.complete import Helper
 from ddip.notebook.used import is_used
 from ddip.shown import live
@@ -111,6 +111,9 @@ class DdipMagics(Magics):
                 raise DipError("-k ends the group, and goes with -m and -v only; -r restarts it")
             self.attachment.kill(args.mount, self.verbose)
             return
+        # what can be wrong is found before anything is made
+        source = apps.source(args.app) if args.app else ""
+        gpu_names(args.gpus)
         only_asks = args.info and not (makes or args.mount)
         if only_asks and self.attachment.look() is None:
             print("There is no DDP group")
@@ -118,7 +121,7 @@ class DdipMagics(Magics):
         self.attachment.attach(args)
         self.attachment.make(args, only_asks)
         if args.app:
-            self._prepare(args.app)
+            self._prepare(args.app, source)
         if args.info:
             info = self.attachment.group.info()
             print(f"{info}\nAutomatic DDP execution: {self._auto or 'Off'}")
@@ -133,7 +136,7 @@ class DdipMagics(Magics):
             patches.INSPECT.of(kernel)
             patches.SHUTDOWN.of(kernel)
 
-    def _prepare(self, name):
+    def _prepare(self, name, source):
         """Runs an application's source on the ranks; reports a missing package without an error."""
         from ddip.cells.cell import Interrupts, follow, submitted
 
@@ -145,7 +148,7 @@ class DdipMagics(Magics):
                     texts.setdefault(message["rank"], []).append(message["text"])
 
         group = self.attachment.group
-        with Interrupts() as interrupts, submitted(group, apps.source(name)) as cell:
+        with Interrupts() as interrupts, submitted(group, source) as cell:
             end = follow(cell, take, interrupts=interrupts)
         if end["state"] != "ok":
             raise failure(cell, {}, end)
