@@ -205,18 +205,19 @@ fill(void *arg, const char *unused, ssize_t unused_n)
 	pthread_mutex_lock(&lock);
 	r = a->waiting;
 	a->waiting.fn = NULL;
+	a->filling = false;
 	x->n = n > 0 ? (size_t)n : 0;
 	if (r.fn && r.offset + r.n > x->offset + x->n) { /* not all can be read */
 		x->n = 0;
+		x->users++;
 		pthread_mutex_unlock(&lock);
 		n = source_copy(&s, r.offset, x->p, r.n);
 		r.fn(r.arg, x->p, n);
 		pthread_mutex_lock(&lock);
-		r.fn = NULL;
-	}
-	a->filling = false;
-	if (r.fn)
+		x->users--;
+	} else if (r.fn) {
 		advance(a, &s, &r);
+	}
 	unref(a);
 	pthread_mutex_unlock(&lock);
 	close(*descriptor(&s));
