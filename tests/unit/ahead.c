@@ -196,6 +196,44 @@ test_unreadable(void)
 	close(s.pidfd);
 }
 
+static sem_t began, go;
+
+static void
+on_read_slowly(void *arg, const char *p, ssize_t n)
+{
+	sem_post(&began);
+	while (sem_wait(&go) < 0)
+		;
+}
+
+/* A reader that comes while another one is told that its piece can't be read is answered, too. */
+static void
+test_two_readers(void)
+{
+	enum { HALF = PIECE / 2, LAST = 4 * PIECE };
+	struct source s = live();
+
+	sem_init(&began, 0, 0);
+	sem_init(&go, 0, 0);
+	CHECK(mprotect(memory + LAST + HALF / 2, HALF, PROT_NONE) == 0);
+	for (int i = 0; i < 100; i++) {
+		struct ahead *a = NULL;
+
+		read_four(&a, &s);
+		ahead_read(&a, &s, LAST, HALF, on_read_slowly, NULL);
+		while (sem_wait(&began) < 0)
+			;
+		ahead_read(&a, &s, LAST + HALF, HALF, on_read, NULL);
+		sem_post(&go);
+		while (sem_wait(&answer.done) < 0)
+			;
+		CHECK(answer.n == -EFAULT);
+		ahead_free(a);
+	}
+	CHECK(mprotect(memory + LAST + HALF / 2, HALF, PROT_READ | PROT_WRITE) == 0);
+	close(s.pidfd);
+}
+
 int
 main(void)
 {
@@ -215,6 +253,7 @@ main(void)
 	test_used();
 	test_left();
 	test_unreadable();
+	test_two_readers();
 	copy_stop();
 	CHECK(dup(0) == last); /* no copy has left a descriptor open */
 	munmap(memory, SIZE);
