@@ -7,6 +7,10 @@
 SSHD=$(PATH=$PATH:/usr/sbin command -v sshd) || skip 'there is no sshd'
 NET=10.213.78 ID=dd$$
 has_module torch || skip "no torch in $TORCH_PYTHON"
+# what a run that was killed has left would take the way to these addresses
+for left in $(ip -br link show type bridge 2>/dev/null | grep -o '^dd[0-9]*'); do
+	[ -d "/proc/${left#dd}" ] || { ip netns del "${left}a"; ip netns del "${left}b"; ip link del "$left"; }
+done
 ip link add "$ID" type bridge 2>/dev/null || skip 'no network can be made here'
 sshds=()
 take_down() {
