@@ -39,8 +39,6 @@ struct worker {
 	char *scratch;
 };
 
-static const struct source nothing = {.kind = SOURCE_MEMORY, .fd = -1};
-
 static int
 write_result(const struct reduction *r, uint64_t offset, const char *p, size_t n, struct err *e)
 {
@@ -285,13 +283,13 @@ make_piece(struct reduction *r, char *scratch)
 /* Runs on a copy thread: makes one piece, then goes back to the end of the queue, where others wait
  * too. */
 static void
-work(void *arg, const char *unused, ssize_t n)
+work(void *arg)
 {
 	struct worker *w = arg;
 	struct reduction *r = w->r;
 
 	if (make_piece(r, w->scratch)) {
-		copy_later(&nothing, 0, 0, work, w);
+		copy_call(work, w);
 		return;
 	}
 	free(w->scratch);
@@ -339,7 +337,7 @@ reduce_run(struct reduction *r, struct loop *l, reduce_fn *fn, void *arg)
 		struct worker *w = xmalloc(sizeof(*w));
 
 		*w = (struct worker){r, xmalloc(SCRATCH)};
-		copy_later(&nothing, 0, 0, work, w);
+		copy_call(work, w);
 	}
 }
 

@@ -12,15 +12,15 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum {
-	THREADS = 3
-}; /* a read of what maps a file of ours needs another one, and may be copied ahead */
+/* The read of what maps a file of ours needs another one, and may be copied ahead, too. */
+enum { THREADS = 3 };
 
 struct subtask {
 	struct source source;
 	uint64_t offset;
 	size_t n;
 	void (*fn)(void *arg, const char *p, ssize_t n);
+	void (*call)(void *arg); /* copies nothing; NULL: fn gets the bytes */
 	void *arg;
 	STAILQ_ENTRY(subtask) link;
 };
@@ -107,7 +107,9 @@ is_in_memory(const struct subtask *j)
 static void
 run(const struct subtask *j, char *p)
 {
-	if (is_in_memory(j))
+	if (j->call)
+		j->call(j->arg);
+	else if (is_in_memory(j))
 		j->fn(j->arg, j->source.head + j->offset, (ssize_t)j->n);
 	else
 		j->fn(j->arg, p, source_copy(&j->source, j->offset, p, j->n));
@@ -182,6 +184,15 @@ run_now(struct subtask *j, int fd)
 	free(j);
 }
 
+static void
+add(struct subtask *j)
+{
+	pthread_mutex_lock(&lock);
+	STAILQ_INSERT_TAIL(&jobs, j, link);
+	pthread_cond_signal(&work);
+	pthread_mutex_unlock(&lock);
+}
+
 void
 copy_later(const struct source *s, uint64_t offset, size_t n,
     void (*fn)(void *arg, const char *p, ssize_t n), void *arg)
@@ -197,10 +208,16 @@ copy_later(const struct source *s, uint64_t offset, size_t n,
 			return;
 		}
 	}
-	pthread_mutex_lock(&lock);
-	STAILQ_INSERT_TAIL(&jobs, j, link);
-	pthread_cond_signal(&work);
-	pthread_mutex_unlock(&lock);
+	add(j);
+}
+
+void
+copy_call(void (*fn)(void *arg), void *arg)
+{
+	struct subtask *j = xcalloc(1, sizeof(*j));
+
+	*j = (struct subtask){.source = {.kind = SOURCE_MEMORY, .fd = -1}, .call = fn, .arg = arg};
+	add(j);
 }
 
 /* ---- providers ---- */

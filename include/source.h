@@ -69,6 +69,9 @@ void copy_stop(void); /* call after the last job */
 void copy_later(const struct source *s, uint64_t offset, size_t n,
     void (*fn)(void *arg, const char *p, ssize_t n), void *arg);
 
+/* Calls fn(arg) on a copy thread. */
+void copy_call(void (*fn)(void *arg), void *arg);
+
 /* Reads up to n bytes from a provider, from this offset of the source on; the head is included.
  * Does not block. */
 void source_read(const struct source *s, struct range *x, uint64_t offset, size_t n);

@@ -47,8 +47,6 @@ struct ahead {
 	TAILQ_ENTRY(ahead) link; /* in the list of those with pieces */
 };
 
-static const struct source nothing = {.kind = SOURCE_MEMORY, .fd = -1};
-
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of all below, and of each ahead */
 static TAILQ_HEAD(, ahead) all = TAILQ_HEAD_INITIALIZER(all);
 static int readers;
@@ -135,7 +133,7 @@ descriptor(struct source *s)
 	return s->kind == SOURCE_PROCESS ? &s->pidfd : &s->fd;
 }
 
-static void fill(void *arg, const char *unused, ssize_t unused_n);
+static void fill(void *arg);
 
 /* Has the other piece filled from this offset on. */
 static void
@@ -164,7 +162,7 @@ look_ahead(struct ahead *a, struct source s, uint64_t offset)
 	a->refs++;
 	*x = (struct piece){
 	    .p = x->p, .offset = offset, .since = now_ns(), .epoch = atomic_load(&epoch)};
-	copy_later(&nothing, 0, 0, fill, a);
+	copy_call(fill, a);
 }
 
 /* Releases the lock while it sends. */
@@ -194,7 +192,7 @@ advance(struct ahead *a, const struct source *s, const struct reader *r)
 
 /* Runs on a copy thread. */
 static void
-fill(void *arg, const char *unused, ssize_t unused_n)
+fill(void *arg)
 {
 	struct ahead *a = arg;
 	struct piece *x = other(a);

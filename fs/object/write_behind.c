@@ -6,8 +6,6 @@
 
 enum { LEAST = 256 << 10 }; /* bytes that are worth another thread */
 
-static const struct source nothing = {.kind = SOURCE_MEMORY, .fd = -1};
-
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t ended = PTHREAD_COND_INITIALIZER;
 
@@ -39,7 +37,7 @@ run(void)
 }
 
 static void
-on_copy_thread(void *arg, const char *unused, ssize_t n)
+on_copy_thread(void *arg)
 {
 	pthread_mutex_lock(&lock);
 	if (state == WAITS)
@@ -72,7 +70,7 @@ write_behind(int fd, const char *p, size_t n, uint64_t offset, int *failed)
 	pthread_mutex_lock(&lock);
 	state = WAITS;
 	pthread_mutex_unlock(&lock);
-	copy_later(&nothing, 0, 0, on_copy_thread, NULL);
+	copy_call(on_copy_thread, NULL);
 	return true;
 }
 
