@@ -22,9 +22,9 @@ enum { PATH_BYTES = 32, TEXT_BYTES = 16384, OCTAL = 8, DECIMAL = 10, HEX = 16 };
 enum { NAME_FIELD = 2, START_FIELD = 22, EXIT_CODE_FIELD = 52 };
 
 /* Reads a file of /proc that the kernel writes as one record, so a short read is complete. These
- * are read at each close by each writer, so use as few calls as possible. Returns 0, or -errno:
- * -ENOENT if the process has exited in the meantime. */
-static int
+ * are read at each close by each writer, so use as few calls as possible. Returns their number, or
+ * -errno: -ENOENT if the process has exited in the meantime. */
+static ssize_t
 read_record(int dir, const char *path, char text[static TEXT_BYTES])
 {
 	int fd = openat(dir, path, O_RDONLY | O_CLOEXEC);
@@ -38,7 +38,7 @@ read_record(int dir, const char *path, char text[static TEXT_BYTES])
 	close(fd);
 	if (n > 0) {
 		text[n] = '\0';
-		return 0;
+		return n;
 	}
 	return n == 0 || no == ESRCH ? -ENOENT : -no;
 }
@@ -71,12 +71,12 @@ proc_status(pid_t pid, struct proc_status *s)
 {
 	char path[PATH_BYTES], text[TEXT_BYTES];
 	const char *state, *name;
-	int r;
+	ssize_t r;
 
 	snprintf(path, sizeof(path), "/proc/%d/status", (int)pid);
 	r = fault("file.open", EMFILE) ? -EMFILE : read_record(AT_FDCWD, path, text);
 	if (r < 0)
-		return r;
+		return (int)r;
 	state = value_of(text, "State:");
 	name = value_of(text, "Name:");
 	*s = (struct proc_status){.process = (pid_t)number(text, "Tgid:", DECIMAL, 0),
@@ -90,6 +90,20 @@ proc_status(pid_t pid, struct proc_status *s)
 	    .caught = number(text, "SigCgt:", HEX, 0)};
 	snprintf(s->name, sizeof(s->name), "%.*s", name ? (int)strcspn(name, "\n") : 0,
 	    name ? name : "");
+	return 0;
+}
+
+int
+proc_name(pid_t pid, char name[static PROC_NAME])
+{
+	char path[PATH_BYTES], text[TEXT_BYTES];
+	ssize_t n;
+
+	snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid);
+	n = read_record(AT_FDCWD, path, text);
+	if (n < 0)
+		return (int)n;
+	snprintf(name, PROC_NAME, "%.*s", (int)strcspn(text, "\n"), text);
 	return 0;
 }
 
@@ -128,7 +142,7 @@ stat_field(pid_t pid, int wanted)
 	snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
 	/* the program's name is in parentheses, but may contain blanks and parentheses: start after
 	 * it */
-	if (read_record(AT_FDCWD, path, text) == 0)
+	if (read_record(AT_FDCWD, path, text) > 0)
 		p = strrchr(text, ')');
 	for (int field = NAME_FIELD; p && field < wanted; field++)
 		p = strchr(p + 1, ' ');
@@ -152,7 +166,7 @@ writes(int fdinfo, const char *fd, uint64_t ino)
 {
 	char text[TEXT_BYTES];
 
-	return read_record(fdinfo, fd, text) == 0 && number(text, "ino:", DECIMAL, 0) == ino &&
+	return read_record(fdinfo, fd, text) > 0 && number(text, "ino:", DECIMAL, 0) == ino &&
 	       (number(text, "flags:", OCTAL, 0) & O_ACCMODE) != O_RDONLY;
 }
 
@@ -163,20 +177,52 @@ proc_writes(pid_t pid, uint64_t ino, int most)
 {
 	char path[PATH_BYTES];
 	struct dirent *de;
-	int n = 0;
+	bool found = false;
 	DIR *d;
 
 	snprintf(path, sizeof(path), "/proc/%d/fdinfo", (int)pid);
 	d = opendir(path);
 	if (!d)
 		return -errno;
-	while (most >= 0 && (de = readdir(d)))
+	while (!found && most >= 0 && (de = readdir(d)))
 		if (de->d_name[0] != '.') {
-			n += writes(dirfd(d), de->d_name, ino);
+			found = writes(dirfd(d), de->d_name, ino);
 			most--;
 		}
 	closedir(d);
-	return most < 0 ? -E2BIG : n;
+	return found ? 1 : most < 0 ? -E2BIG : 0;
+}
+
+static bool
+look(pid_t pid, const char *name, struct stat *st)
+{
+	char path[PATH_BYTES];
+
+	snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
+	return stat(path, st) == 0;
+}
+
+bool
+proc_has_descriptors(pid_t pid)
+{
+	struct stat st;
+
+	return look(pid, "fd", &st) && st.st_size > 0;
+}
+
+bool
+proc_has_one_thread(pid_t pid)
+{
+	struct stat st;
+
+	/* a link for each, and two that each directory has */
+	return look(pid, "task", &st) && st.st_nlink == 3;
+}
+
+bool
+proc_is_process(pid_t pid)
+{
+	return syscall(SYS_tgkill, pid, pid, 0) == 0;
 }
 
 void
@@ -340,14 +386,16 @@ add_name(struct buf *b, const char *path)
 char *
 proc_program(pid_t pid)
 {
-	char path[32];
-	struct buf words = {0}, name = {0};
-	const char *end, *p;
+	char path[PATH_BYTES], words[TEXT_BYTES];
+	struct buf name = {0};
+	const char *p = words;
+	ssize_t n;
 
 	snprintf(path, sizeof(path), "/proc/%d/cmdline", (int)pid);
-	if (read_file(path, &words) == 0 && words.n) {
-		end = words.p + words.n;
-		p = words.p;
+	n = read_record(AT_FDCWD, path, words);
+	if (n > 0) {
+		const char *end = words + n;
+
 		add_name(&name, p);
 		/* options of the interpreter, as in `python3 -u train.py` */
 		do
@@ -357,6 +405,5 @@ proc_program(pid_t pid)
 		if (p < end && *p && *p != '-' && strncmp(name.p, "python", 6) == 0)
 			add_name(&name, p);
 	}
-	buf_free(&words);
 	return buf_take(&name);
 }

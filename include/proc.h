@@ -7,11 +7,13 @@
 /* The bit of a signal in the sets below. */
 #define PROC_SIGNAL(signo) (UINT64_C(1) << ((signo)-1))
 
+enum { PROC_NAME = 16 }; /* bytes of a program's name, which is truncated to 15 characters */
+
 /* /proc/PID/status of a process or a thread. */
 struct proc_status {
 	pid_t process; /* that the thread belongs to (Tgid) */
 	pid_t parent;
-	char name[16];	  /* of the program, truncated to 15 characters */
+	char name[PROC_NAME];
 	char state;	  /* R S D T t Z X, as ps(1) shows it */
 	bool exiting;	  /* is exiting and has already closed its descriptors */
 	bool dumping;	  /* is dumping core */
@@ -23,6 +25,8 @@ struct proc_status {
  * process. Unlike most files of a process, this one may be read while the process waits for our
  * reply to a FLUSH: reading others can block on locks that it holds. */
 int proc_status(pid_t pid, struct proc_status *s);
+/* Stores the name of a process or a thread. Returns 0 or -errno. Much faster than its status. */
+int proc_name(pid_t pid, char name[static PROC_NAME]);
 /* Has the process exited, or is it exiting with its descriptors already closed? False if that
  * cannot be known. */
 bool proc_has_ended(pid_t pid);
@@ -32,10 +36,18 @@ bool proc_is_ending(pid_t pid);
  * core, which leaves no other trace), or 0 for a normal exit or if we may not know. Call it only
  * for an exiting process: for any other, reading this file may block on the process itself. */
 int proc_exit_signal(pid_t pid);
-/* The number of descriptors open for writing that a process (or thread) has on files with this
- * inode number; or -errno, -E2BIG if it has more than `most` descriptors. May be called while the
- * process waits for us. */
+/* Has a process (or thread) a descriptor open for writing on a file with this inode number? Returns
+ * 1 or 0; or -errno, -E2BIG if it has none among its first `most` descriptors, and more. May be
+ * called while the process waits for us, as the next three. */
 int proc_writes(pid_t pid, uint64_t ino, int most);
+/* Has a process (or thread) open descriptors? Then it is not `exiting`. False also if the kernel
+ * does not say (before 6.2). */
+bool proc_has_descriptors(pid_t pid);
+/* Has a process no threads but its main thread? False if that cannot be known. */
+bool proc_has_one_thread(pid_t pid);
+/* Is it the ID of a process, not of another thread than its main one? False also if we may not send
+ * it signals. Much faster than its status. */
+bool proc_is_process(pid_t pid);
 /* Closes all descriptors of this process from first on, even if the kernel (before 5.9) has no
  * close_range. first > 0. */
 void proc_close_from(int first);

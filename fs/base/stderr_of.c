@@ -80,21 +80,11 @@ look(int fd, struct statx *stx)
 
 /* A duplicate of the process's standard error, if that is still the same file. */
 static int
-duplicate_of(pid_t tid, const struct statx *want)
+duplicate_by(int pidfd, const struct statx *want)
 {
-	struct proc_status status;
+	int fd = (int)syscall(SYS_pidfd_getfd, pidfd, STDERR_FILENO, 0);
 	struct statx stx;
-	int pidfd, fd = -1;
 
-	if (!tid)
-		return -1;
-	pidfd = (int)syscall(SYS_pidfd_open, tid, 0); /* works if it is the main thread */
-	if (pidfd < 0 && proc_status(tid, &status) == 0)
-		pidfd = (int)syscall(SYS_pidfd_open, status.process, 0);
-	if (pidfd < 0)
-		return -1;
-	fd = (int)syscall(SYS_pidfd_getfd, pidfd, STDERR_FILENO, 0);
-	close(pidfd);
 	if (fd < 0 || (look(fd, &stx) && stx.stx_ino == want->stx_ino &&
 			  stx.stx_dev_major == want->stx_dev_major &&
 			  stx.stx_dev_minor == want->stx_dev_minor &&
@@ -104,6 +94,22 @@ duplicate_of(pid_t tid, const struct statx *want)
 	return -1;
 }
 
+static int
+duplicate_of(pid_t tid, const struct statx *want)
+{
+	struct proc_status status;
+	int pidfd, fd;
+
+	pidfd = (int)syscall(SYS_pidfd_open, tid, 0); /* works if it is the main thread */
+	if (pidfd < 0 && proc_status(tid, &status) == 0)
+		pidfd = (int)syscall(SYS_pidfd_open, status.process, 0);
+	if (pidfd < 0)
+		return -1;
+	fd = duplicate_by(pidfd, want);
+	close(pidfd);
+	return fd;
+}
+
 /* On this mount, the line could be the source of a cell. */
 static bool
 is_on_mount(const struct statx *stx)
@@ -111,8 +117,15 @@ is_on_mount(const struct statx *stx)
 	return makedev(stx->stx_dev_major, stx->stx_dev_minor) == daemon_.device;
 }
 
-struct stderr_of *
-stderr_of_thread(pid_t tid)
+/* A file, to which a line is written through a duplicate. */
+static bool
+is_file(const struct statx *stx)
+{
+	return S_ISREG(stx->stx_mode) && !is_on_mount(stx);
+}
+
+static struct stderr_of *
+find(pid_t tid)
 {
 	char link[LINK_BYTES];
 	struct stderr_of *s;
@@ -133,11 +146,59 @@ stderr_of_thread(pid_t tid)
 	}
 	s = xcalloc(1, sizeof(*s));
 	*s = (struct stderr_of){.refs = 1, .fd = fd, .tid = tid, .ours = st.st_uid == geteuid()};
-	if (look(fd, &stx) && S_ISREG(stx.stx_mode) && !is_on_mount(&stx) &&
-	    (copy = duplicate_of(tid, &stx)) >= 0) {
+	if (look(fd, &stx) && is_file(&stx) && (copy = duplicate_of(tid, &stx)) >= 0) {
 		close(fd);
 		s->fd = copy;
 		s->is_duplicate = true;
+	}
+	return s;
+}
+
+/* Who was looked for last, on the loop's thread, and had a file; once it has come twice, its pidfd,
+ * or -1: then it needs a few calls less. */
+static struct {
+	pid_t pid;
+	int pidfd;
+} last = {.pidfd = -1};
+
+static void
+remember(pid_t tid)
+{
+	bool again = tid && tid == last.pid;
+
+	if (last.pidfd >= 0)
+		close(last.pidfd);
+	last.pid = tid;
+	last.pidfd = again ? (int)syscall(SYS_pidfd_open, tid, 0) : -1;
+}
+
+/* The standard error of the last one; NULL if it is no file now. It is looked at before there is a
+ * duplicate: to close one of a file of this mount waits for this thread. */
+static struct stderr_of *
+find_again(void)
+{
+	char link[LINK_BYTES];
+	struct stderr_of *s;
+	struct statx stx;
+	int fd;
+
+	snprintf(link, sizeof(link), "/proc/%d/fd/2", (int)last.pid);
+	if (statx(AT_FDCWD, link, AT_STATX_DONT_SYNC, STATX_TYPE | STATX_INO, &stx) < 0 ||
+	    !is_file(&stx) || (fd = duplicate_by(last.pidfd, &stx)) < 0)
+		return NULL;
+	s = xcalloc(1, sizeof(*s));
+	*s = (struct stderr_of){.refs = 1, .fd = fd, .tid = last.pid, .is_duplicate = true};
+	return s;
+}
+
+struct stderr_of *
+stderr_of_thread(pid_t tid)
+{
+	struct stderr_of *s = tid && tid == last.pid && last.pidfd >= 0 ? find_again() : NULL;
+
+	if (!s) {
+		s = find(tid);
+		remember(s && s->is_duplicate ? tid : 0);
 	}
 	return s;
 }
@@ -312,7 +373,7 @@ run(void *arg)
 	if (!j->closer || !reports(j->closer)) {
 		/* nothing was written: the closer is all that is known */
 		if (!j->to)
-			j->to = stderr_of_thread(j->closer);
+			j->to = find(j->closer);
 		if (j->to)
 			write_line(j);
 	}

@@ -22,8 +22,8 @@ client_process(pid_t tid)
 {
 	struct proc_status s;
 
-	if (tid == 0)
-		return 0;
+	if (tid == 0 || proc_is_process(tid))
+		return tid;
 	return proc_status(tid, &s) == 0 ? s.process : tid;
 }
 
@@ -32,13 +32,13 @@ client_is_sftp(pid_t tid)
 {
 	/* the last two implement it themselves (internal-sftp) */
 	static const char *const servers[] = {"sftp-server", "sshd", "sshd-session"};
-	struct proc_status s;
+	char name[PROC_NAME];
 	bool is = false;
 
-	if (tid == 0 || proc_status(tid, &s) < 0)
+	if (tid == 0 || proc_name(tid, name) < 0)
 		return false;
 	for (size_t i = 0; i < ARRAY_LEN(servers); i++)
-		is |= strcmp(s.name, servers[i]) == 0;
+		is |= strcmp(name, servers[i]) == 0;
 	return is;
 }
 
@@ -81,6 +81,9 @@ client_now(pid_t tid)
 	struct req_client c = {.process = tid};
 	struct proc_status s;
 
+	/* most do not exit, and this is much faster to know than the rest */
+	if (tid && proc_is_process(tid) && proc_has_descriptors(tid))
+		return c;
 	if (tid == 0 || proc_status(tid, &s) < 0)
 		return c;
 	c.process = s.process;

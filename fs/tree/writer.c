@@ -14,14 +14,15 @@ enum { LOOK_MAX = 256 };
 
 enum answer { NO, YES, UNKNOWN };
 
+/* waits: it is the process whose close we are asked about. */
 static enum answer
-still_writes(pid_t pid, const struct file *f)
+still_writes(pid_t pid, const struct file *f, bool waits)
 {
 	int n = pid ? proc_writes(pid, f->node->ino, LOOK_MAX) : -ENOENT;
 
-	/* It may have moved its copy behind us, as a shell does that restores a redirection. It
-	 * then closes the former one, and waits for us. */
-	if (n == 0)
+	/* Unless all of it waits for us, it may have moved its copy behind us, as a shell does that
+	 * restores a redirection. It then closes the former one, and waits for us. */
+	if (n == 0 && !(waits && proc_has_one_thread(pid)))
 		n = proc_writes(pid, f->node->ino, LOOK_MAX);
 	if (n == -ENOENT || n == -ESRCH)
 		return NO; /* it has exited */
@@ -47,12 +48,12 @@ is_last(const struct file *f, pid_t pid)
 		return true;
 	if (is_one_of_two(f))
 		return pid == f->opener;
-	a = still_writes(pid, f);
+	a = still_writes(pid, f, true);
 	if (a == NO && pid != f->opener)
-		a = still_writes(f->opener, f);
+		a = still_writes(f->opener, f, false);
 	for (int i = 0; i < WRITERS_MAX && a == NO; i++)
 		if (f->writers[i] && f->writers[i] != pid)
-			a = still_writes(f->writers[i], f);
+			a = still_writes(f->writers[i], f, false);
 	return a == UNKNOWN ? pid == f->opener : a == NO;
 }
 

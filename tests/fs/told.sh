@@ -54,6 +54,9 @@ told "$not_json" bash "echo '{' >'$G/vars/w.json'"
 told "$not_npy" bash "echo nonsense >'$G/vars/w.npy'"
 told "$not_npy" bash ": >'$G/vars/w.npy'"
 told "$failed" bash "echo '1 / 0' >'$G/rank1/cell'"
+# what has been a file becomes one of the mount, whose close would wait for the daemon
+is 'standard error on the mount' "$(guarded bash -c "for i in 1 2 3; do echo 'x = 1' >'$G/cell'; done
+	echo 'x = 2' >'$G/cell' 2>&1; cat '$G/vars/x'" 2>"$T/file")" 2
 is 'the line names the cell' "$(bash -c "echo '1 / 0' >'$G/cell'" 2>&1 | grep -o 'cell [0-9]*')" \
 	"cell $(readlink "$G/cells/last")"
 once 'a long message' "$(bash -c "echo 'raise ValueError(\"é\" * 1000)' >'$G/cell'" 2>&1)" \

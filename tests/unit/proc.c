@@ -160,13 +160,55 @@ test_writes(void)
 	reads = open(path, O_RDONLY);
 	CHECK(proc_writes(getpid(), st.st_ino, MANY) == 1);
 	dup_fd = dup(fd);
-	CHECK(proc_writes(getpid(), st.st_ino, MANY) == 2);
-	CHECK(proc_writes(getpid(), st.st_ino, FEW) == -E2BIG);
-	close(dup_fd);
+	CHECK(proc_writes(getpid(), st.st_ino, MANY) == 1);
 	close(fd);
+	CHECK(proc_writes(getpid(), st.st_ino, MANY) == 1);
+	close(dup_fd);
 	CHECK(proc_writes(getpid(), st.st_ino, MANY) == 0);
+	CHECK(proc_writes(getpid(), st.st_ino, FEW) == -E2BIG);
 	close(reads);
 	unlink(path);
+}
+
+static void *
+test_in_thread(void *arg)
+{
+	pid_t tid = (pid_t)syscall(SYS_gettid);
+
+	CHECK(!proc_is_process(tid) && proc_is_process(getpid()));
+	CHECK(!proc_has_one_thread(getpid()));
+	return NULL;
+}
+
+/* What is known of a process without reading its status. */
+static void
+test_looks(void)
+{
+	struct stat st;
+	siginfo_t si;
+	pthread_t thread;
+	/* Linux before 6.2 does not say it */
+	bool tells = stat("/proc/self/fd", &st) == 0 && st.st_size > 0;
+	pid_t child;
+	int status;
+	char name[PROC_NAME];
+
+	CHECK(proc_name(getpid(), name) == 0 && strcmp(name, "proc") == 0);
+	child = fork(); /* a thread that has been joined, and one of a sanitizer's, are not in it */
+	if (child == 0)
+		_exit(!proc_has_one_thread(getpid()));
+	CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+	CHECK(pthread_create(&thread, NULL, test_in_thread, NULL) == 0);
+	CHECK(pthread_join(thread, NULL) == 0);
+	CHECK(proc_has_descriptors(getpid()) == tells);
+	child = fork();
+	if (child == 0)
+		_exit(0);
+	CHECK(waitid(P_PID, (id_t)child, &si, WEXITED | WNOWAIT) == 0);
+	CHECK(proc_is_process(child) && !proc_has_descriptors(child));
+	CHECK(waitpid(child, NULL, 0) == child);
+	CHECK(!proc_is_process(child) && !proc_has_one_thread(child));
+	CHECK(proc_name(child, name) == -ENOENT);
 }
 
 static void
@@ -283,6 +325,7 @@ main(void)
 	test_lists_of_children();
 	test_no_descriptors();
 	test_exit_signal();
+	test_looks();
 	test_writes();
 	test_identity();
 	test_mounts();

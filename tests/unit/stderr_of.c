@@ -1,7 +1,8 @@
 /*
  * Tests of fs/base/stderr_of.c: no thread stays in a write to a full pipe, whosever that is,
  * although poll(2) has just seen room in it. Another user's pipe cannot be opened anew, and its
- * duplicate blocks.
+ * duplicate blocks. A line goes to what a process has as its standard error now, also if that was
+ * another file before.
  */
 #include "fake_agent.h"
 #include "base/daemon.h"
@@ -14,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -140,11 +142,93 @@ test_full(uid_t uid, bool race)
 	close(ends[1]);
 }
 
+static int other, ready; /* descriptors of the process that moves */
+
+/* Its standard error is the other file, then closed. */
+static void
+move(int sig)
+{
+	if (sig == SIGUSR1 ? dup2(other, STDERR_FILENO) < 0 : close(STDERR_FILENO) < 0)
+		_exit(1);
+	if (write(ready, "", 1) != 1)
+		_exit(1);
+}
+
+static void
+say(pid_t pid)
+{
+	struct stderr_line line = {.text = "line\n"};
+	int done = 0;
+
+	line.to = stderr_of_thread(pid);
+	line.done = count;
+	line.arg = &done;
+	CHECK(line.to && stderr_of_write(&line));
+	CHECK(at_rest(&done, 1));
+	stderr_of_unref(line.to);
+}
+
+static void
+signalled(pid_t pid, int sig, int fd)
+{
+	char c;
+
+	CHECK(kill(pid, sig) == 0 && read(fd, &c, 1) == 1);
+}
+
+static off_t
+size_of(int file)
+{
+	struct stat st;
+
+	CHECK(fstat(file, &st) == 0);
+	return st.st_size;
+}
+
+static void
+test_moves(void)
+{
+	char paths[2][32];
+	int files[2], ends[2];
+	pid_t pid;
+
+	for (int i = 0; i < 2; i++) {
+		snprintf(paths[i], sizeof(paths[i]), "/tmp/ddip-err%d.XXXXXX", i);
+		files[i] = mkstemp(paths[i]);
+		CHECK(files[i] >= 0 && unlink(paths[i]) == 0);
+	}
+	CHECK(pipe(ends) == 0);
+	other = files[1];
+	ready = ends[1];
+	signal(SIGUSR1, move);
+	signal(SIGUSR2, move);
+	pid = writer(files[0], 0);
+	for (int i = 0; i < 3; i++)
+		say(pid);
+	CHECK(size_of(files[0]) == 15 && size_of(files[1]) == 0);
+	signalled(pid, SIGUSR1, ends[0]);
+	for (int i = 0; i < 2; i++)
+		say(pid);
+	CHECK(size_of(files[0]) == 15 && size_of(files[1]) == 10);
+	signalled(pid, SIGUSR2, ends[0]);
+	CHECK(stderr_of_thread(pid) == NULL);
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+	CHECK(stderr_of_thread(pid) == NULL);
+	signal(SIGUSR1, SIG_DFL);
+	signal(SIGUSR2, SIG_DFL);
+	for (int i = 0; i < 2; i++) {
+		close(files[i]);
+		close(ends[i]);
+	}
+}
+
 int
 main(void)
 {
 	fake_begin(1);
 	own_threads = threads();
+	test_moves();
 	test_full(0, false);
 	test_full(0, true);
 	if (geteuid() == 0) { /* who may be another user */
