@@ -266,7 +266,7 @@ start(struct zygote_pool *pool, struct err *e)
 	env_add(&env, "%s=%d", ENGINE_ENV_CTL, fd);
 	env_add(&env, "%s=%d", ENGINE_ENV_AGENT, (int)getpid());
 	buf_clear(&pool->tail);
-	/* for tests: the first zygote imports what its successor would, so that ranks need not */
+	/* for tests: no successor; with 1, the first zygote imports what it would (boot.py) */
 	pool->successor_requested = getenv("DDIP_EAGER") != NULL;
 	z->pid = zygote_exec(pool, "zygote", pool->err_out, pool->err_out, &env, e);
 	buf_free(&env);

@@ -103,7 +103,7 @@ def _zygote(phases: _Phases) -> tuple[int | None, dict[str, str]]:
     """Serves forks. Returns (kind, env) in a child that is an engine; (None, {}) to exit."""
     _import_all(phases, _FIRST)
     _prepare(phases)
-    if os.environ.get("DDIP_EAGER"):
+    if os.environ.get("DDIP_EAGER") == "1":
         _import_later(phases)
     while True:
         _ready(phases.text)

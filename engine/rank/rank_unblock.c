@@ -273,8 +273,6 @@ end_all_connections(bool store_too)
 {
 	DIR *d = opendir("/proc/self/fd");
 
-	if (store_too)
-		rank_store_shut();
 	if (!d) {
 		note("cannot list the descriptors of this rank: %s", strerror(errno));
 		return;
@@ -292,6 +290,8 @@ rank_unblock_sockets(bool always)
 	bool store_too = uses_store(name) || (always && !name);
 	size_t capacity;
 
+	if (store_too)
+		rank_store_shut();
 	if (!made.known) {
 		end_all_connections(store_too);
 		return;

@@ -11,9 +11,9 @@
 #include "group/task.h"
 #include <errno.h>
 
-/* TICK: the interval for unblocking ranks that wait for a dead one, or a rank that waits for ranks
- * that wait for the rebuild. SPOILED, ALL: the time after which a rank that does not rejoin is
- * killed, if another has died in the meantime or if none has. */
+/* TICK: the interval for unblocking ranks that wait for one that has died or failed, or a rank that
+ * waits for ranks that wait for the rebuild. SPOILED, ALL: the time after which a rank that does
+ * not rejoin is killed, if another has died in the meantime or if none has. */
 enum { TICK_MS = 200, SPOILED_MS = 2000, ALL_MS = 30000 };
 
 enum { FAILURES_MAX = 3 }; /* failures in a row to start or to rejoin before the group is stopped */
@@ -62,7 +62,7 @@ static const struct {
 	[STOPPED]   = {RECOVERY_WHOLE, "the ranks end"},
     },
     [RECOVERY_REJOINING] = {
-	[FAILED]    = {RECOVERY_RETRY, "a rank could not rejoin; the others are waited for"},
+	[FAILED]    = {RECOVERY_RETRY, "a rank could not rejoin; who waits for it is unblocked"},
 	[DIED]      = {RECOVERY_SPOILED, "a rank or the store; who waits for it is unblocked, and killed after 2 s"},
 	[REJOINED]  = {RECOVERY_WHOLE, "all ranks; cells go on"},
 	[AGAIN]     = {RECOVERY_WANTED, "a rank that had rejoined dies"},
@@ -329,6 +329,7 @@ on_tick(void *arg)
 {
 	struct group *g = arg;
 	bool spoiled = g->recovery.state == RECOVERY_SPOILED;
+	bool in_vain = spoiled || g->recovery.state == RECOVERY_RETRY;
 	uint64_t limit = spoiled ? SPOILED_MS : ALL_MS;
 	bool late = now_ns() - g->recovery.began > limit * NS_PER_MS;
 
@@ -339,7 +340,7 @@ on_tick(void *arg)
 	}
 	if (late)
 		kill_late(g, limit);
-	for (int i = 0; !late && spoiled && i < g->size; i++)
+	for (int i = 0; !late && in_vain && i < g->size; i++)
 		unblock(&g->ranks[i]);
 	g->recovery.timer = loop_timer(daemon_.loop, TICK_MS, on_tick, g);
 }

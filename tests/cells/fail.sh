@@ -269,6 +269,28 @@ cell 'import torch.distributed as dist
 dist.barrier()' || bad "after a rebuild that failed half way: $(tail -n 1 "$G/error")"
 is 'the ranks are the same' "$(cut -d ' ' -f 3 "$G/ranks")" "$before"
 
+# also at its beginning, while the others wait for it; what the handler of a signal raises that comes within is shown later
+before=$(cut -d ' ' -f 3 "$G/ranks")
+for then in 'raise RuntimeError("at once")' 'os.kill(os.getpid(), signal.SIGUSR1); return real(whole)'; do
+	cell "
+import os, signal
+from ddip_engine.groups import dist as own
+real = own.renew_or_make
+def handler(*_): raise RuntimeError('handled')
+def once(whole):
+    own.renew_or_make = real
+    $then
+if rank == 1:
+    own.renew_or_make = once
+    signal.signal(signal.SIGUSR1, handler)" || bad 'a cell that hooks the rebuild'
+	echo recover >"$G/ctl"
+	cell 'import torch.distributed as dist
+dist.barrier()' || bad "$then in a rebuild: $(tail -n 1 "$G/error")"
+	is "the ranks are the same: $then" "$(cut -d ' ' -f 3 "$G/ranks")" "$before"
+done
+like 'it is shown' "$(cat "$G/rank1/stderr")" 'between cells on rank 1: .*RuntimeError: handled'
+cell 'signal.signal(signal.SIGUSR1, signal.SIG_DFL)'
+
 # A collective that raises by itself may have begun: unless all ranks fail in it alike, and with all connections, the
 # group is rebuilt, though no rank had to be freed.
 echo 'grace 30' >"$G/ctl"
