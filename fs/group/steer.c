@@ -561,15 +561,16 @@ steer_part_over(struct subtask *j)
 		next = TAILQ_NEXT(each, link);
 		if (!s || s->around != w->cell || s->phase == FAILS)
 			continue;
-		if (j->no != EHOSTDOWN) {
+		if (j->no != EHOSTDOWN && (j->no != EINTR || s->watch)) {
 			if (!s->watch)
 				release(s, LEFT);
 			else if (s->watch->rank_over(s, j->k))
 				next = TAILQ_FIRST(&j->k->queue);
 			continue;
 		}
-		text = xasprintf("rank %d died before it: nothing was run", j->k->number);
-		steer_end(s, EHOSTDOWN, text);
+		text = xasprintf("rank %d %s before it: nothing was run", j->k->number,
+		    j->no == EINTR ? "was interrupted" : "died");
+		steer_end(s, j->no, text);
 		free(text);
 		next = TAILQ_FIRST(&j->k->queue); /* ending one may have changed the queue */
 	}

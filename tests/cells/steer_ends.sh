@@ -62,6 +62,10 @@ is 'it is no stall' "$(head -n 1 "$G/stall" | grep -c verdict)" 0
 over
 ends 'the cell is interrupted' EINTR
 stand
+echo 'signal SIGINT' >"$G/rank1/ctl"
+ends 'the one that is waited for is interrupted' EINTR
+over
+stand
 kill $waiter
 until_true not_queued
 is 'its writer has ended' "$(of state)" cancelled

@@ -345,5 +345,6 @@ def ticked(clock):
 def cell_ended(cell):
     """Nothing can run within it."""
     _over.append(cell)
-    for each in _both():
-        each.leave()
+    for each in (_steer, _watch):
+        if each is not None:
+            each.leave()
