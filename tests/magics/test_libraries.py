@@ -113,5 +113,115 @@ def test_fastai():
         assert nb.ok("%dip type(learn.model).__name__").data()[0].endswith("'Linear'")
 
 
+def _fastai(nb):
+    nb.ok("%makedip -a fastai")
+    nb.ok(f"%%dip\ntorch = __import__('torch')\ntorch.manual_seed(3)\n{FASTAI}")
+    nb.ok("%%dip\ndef weights():\n    return [p.tolist() for p in learn.model.parameters()]")
+
+
+def _values(nb, code):
+    """The value of an expression on each rank, as text."""
+    return [text.partition(" ")[2] for text in nb.ok(f"%dip -S all {code}").data()[-2:]]
+
+
+def test_fastai_predictions():
+    """Outside fit() each rank predicts and measures all, in order, and needs no other rank."""
+    notebook.need("fastai", "accelerate")
+    with notebook.notebook("%load_ext ddip", "%makedip -n 2") as nb:
+        _fastai(nb)
+        nb.ok("%dip learn.fit(1)")
+        nb.ok(
+            "%%dip\npreds, ys = learn.get_preds()\nassert torch.equal(ys, y), 'in order'\n"
+            "with torch.no_grad(): wanted = learn.model(x)\n"
+            "assert torch.allclose(preds, wanted), (preds, wanted)"
+        )
+        one, other = _values(nb, "learn.validate()")
+        assert one == other, (one, other)
+        # what another rank takes no part in
+        assert nb.ok("%%dip --ranks 1\nlen(learn.get_preds()[0])").data()[-1].endswith(" 64")
+        assert nb.ok("%%dip --ranks 0\nround(learn.validate()[0], 3)").data()
+
+
+def test_fastai_lr_find():
+    """lr_find() tries all its rates, suggests the same on all ranks and restores the learner, also
+    if it is interrupted."""
+    notebook.need("fastai", "accelerate")
+    with notebook.notebook("%load_ext ddip", "%makedip -n 2") as nb:
+        _fastai(nb)
+        nb.ok("%dip learn.fit(1); before = weights(), str(learn.opt.state_dict())")
+        nb.ok("%dip found = learn.lr_find(num_it=60, stop_div=False, show_plot=False)")
+        one, other = _values(nb, "found, len(learn.recorder.lrs)")
+        assert one == other and one.endswith(", 60)"), (one, other)
+        kept = "before == (weights(), str(learn.opt.state_dict()))"
+        assert _values(nb, kept) == ["True", "True"]
+        nb.ok(
+            "%%dip\nclass Stop(Callback):\n    def after_batch(self):\n"
+            "        if self.train_iter == 9: raise KeyboardInterrupt"
+        )
+        shown = nb.run("%dip learn.add_cb(Stop()); learn.lr_find(num_it=60, show_plot=False)")
+        assert shown.error[0] == "KeyboardInterrupt", shown.error
+        assert _values(nb, kept) == ["True", "True"]
+        # each rank for itself
+        nb.ok("%dip -a 'ddp off'")
+        nb.ok("%dip learn.remove_cb(Stop); learn.lr_find(num_it=20 + 9 * rank, show_plot=False)")
+        assert _values(nb, kept) == ["True", "True"]
+
+
+def test_fastai_differs():
+    """Ranks that would train with other settings are told so, and train no further."""
+    notebook.need("fastai", "accelerate")
+    with notebook.notebook("%load_ext ddip", "%makedip -n 2") as nb:
+        _fastai(nb)
+        for code, said in (
+            ("learn.fit(1, lr=0.1 if rank == 0 else 0.01)", "lr is 0.1 on rank 0 and 0.01 on rank"),
+            ("learn.fit_one_cycle(1, (rank + 1) / 10)", "the schedule of lr is "),
+            ("learn.fit(1 + rank)", "n_epoch is 1 on rank 0 and 2 on rank 1"),
+            ("learn.fit(3, start_epoch=rank)", "start_epoch is 0 on rank 0 and 1 on rank 1"),
+            ("learn.opt.set_hyper('mom', 1 / (2 + rank)); learn.fit(1)", "mom is 0.5 on rank 0"),
+        ):
+            shown = nb.run(f"%dip {code}")
+            assert said in shown.error[2], (code, shown.error)
+        nb.ok("%dip learn.opt.set_hyper('mom', 0.9); learn.fit(1)")
+        one, other = _values(nb, "weights()")
+        assert one == other, (one, other)
+
+
+def test_fastai_again():
+    """A fit() that was interrupted leaves a learner that trains; new ranks are prepared."""
+    notebook.need("fastai", "accelerate")
+    with notebook.notebook("%load_ext ddip", "%makedip -n 2") as nb:
+        said = nb.run("%dip -a 'ddp off'").error[1]
+        assert "%makedip -a prepares one of fastai" in said, said
+        _fastai(nb)
+        for wrong in ("ddp", "ddp of", "dpp on", "ddp on on"):
+            said = nb.run(f"%dip -a '{wrong}'").error[1]
+            assert "it has 'ddp on|off' and 'progress 0|all'" in said, said
+        nb.ok(
+            "%%dip\nclass Slow(Callback):\n    def after_batch(self):\n"
+            "        print('a step', flush=True); __import__('time').sleep(0.01)"
+        )
+        begun = nb.begin("%dip learn.fit(10**6, cbs=Slow())")
+        nb.until(begun, "a step")
+        nb.interrupt()
+        assert nb.finish(begun).error[0] == "KeyboardInterrupt"
+        state = "type(learn.model).__name__, [type(d).__name__ for d in learn.dls]"
+        assert _values(nb, state) == ["('Linear', ['DataLoader', 'DataLoader'])"] * 2
+        nb.ok("%dip -a 'ddp on'")
+        nb.ok("%dip -a 'ddp on'")
+        nb.ok("%dip learn.opt.state.clear() if rank else None")  # as if it had made fewer steps
+        nb.ok("%dip learn.fit(1); learn.get_preds()")
+        one, other = _values(nb, "weights()")
+        assert one == other, (one, other)
+        nb.run("%%dip --ranks 1\nimport os; os.kill(os.getpid(), 9)")
+        assert "fastai: rank 1 is new, and is prepared" in nb.ok(f"%%dip\n{FASTAI}").text()
+        nb.ok("%dip learn.fit(1)")
+        one, other = _values(nb, "[p.tolist() for p in learn.model.parameters()]")
+        assert one == other, (one, other)
+        nb.ok("%dip -a 'ddp off'")
+        nb.ok("%makedip -r")
+        nb.ok(f"%%dip\n{FASTAI}")
+        assert _values(nb, "learn.fit(1 + rank), sum(seen)") == ["(None, 64)", "(None, 128)"]
+
+
 if __name__ == "__main__":
     notebook.run(globals())

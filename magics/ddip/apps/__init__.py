@@ -1,7 +1,8 @@
 """Applications that `%makedip -a` prepares the ranks for: each is a file here that runs on them.
 
 Each file defines prepare(), which returns a line to show or raises ImportError with a text that
-says what is missing, and COMMANDS, the functions that `%%dip --appcmd` may call.
+says what is missing, and COMMANDS: the functions that `%%dip --appcmd` may call, with the words
+that they take. It is loaded in the notebook, too, and imports nothing there that only ranks have.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from ddip.errors import DipError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from typing import Any
 
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__))
@@ -44,17 +46,31 @@ def source(name: str, function: str = "prepare", args: Iterable[str] = ()) -> st
     """The source of a cell that calls a function of an application and prints its result."""
     if name not in names():
         raise DipError(f"no application '{name}'; there are: {' '.join(names())}")
-    file = os.path.join(_FOLDER, f"{name}.py")
-    with open(file, encoding="utf-8") as text:
-        return _RUN.format(
-            name=name, source=text.read(), file=file, function=function, args=tuple(args)
-        )
+    return _RUN.format(
+        name=name, source=_text(name), file=_file(name), function=function, args=tuple(args)
+    )
 
 
 def command(name: str | None, words: Sequence[str]) -> str:
     """The source of the cell for `%%dip --appcmd`; words: a command and its arguments."""
     if name is None:
-        raise DipError("--appcmd: no application is prepared (%makedip -a APP)")
-    if not words:
-        raise DipError("--appcmd: want a command and its words")
-    return source(name, "command", words)
+        known = ", ".join(names())
+        raise DipError(f"--appcmd: no application is prepared: %makedip -a prepares one of {known}")
+    space: dict[str, Any] = {"__name__": "ddip_app"}
+    exec(compile(_text(name), _file(name), "exec"), space)
+    commands = space["COMMANDS"]
+    forms = [f"'{verb} {'|'.join(takes)}'" for verb, (_, takes) in commands.items()]
+    if len(words) == 2 and words[0] in commands:
+        function, takes = commands[words[0]]
+        if words[1] in takes:
+            return source(name, function.__name__, words[1:])
+    raise DipError(f"--appcmd: {name} has no '{' '.join(words)}'; it has {' and '.join(forms)}")
+
+
+def _file(name):
+    return os.path.join(_FOLDER, f"{name}.py")
+
+
+def _text(name):
+    with open(_file(name), encoding="utf-8") as file:
+        return file.read()

@@ -65,11 +65,5 @@ def show_progress(which: str) -> str:
     return f"progress bars: {which}"
 
 
-COMMANDS = {"ddp": make_distributed, "progress": show_progress}
-
-
-def command(name: str, *words: str) -> str:
-    """Runs one of COMMANDS."""
-    if name not in COMMANDS:
-        raise ValueError(f"no command {name!r}; there are: {' '.join(COMMANDS)}")
-    return COMMANDS[name](*words)
+# name of a command -> its function, and the words that it takes
+COMMANDS = {"ddp": (make_distributed, ("on", "off")), "progress": (show_progress, ("0", "all"))}
