@@ -51,7 +51,7 @@ def save(path, array):
 folder = Path(sys.argv[1])
 folder.mkdir(parents=True, exist_ok=True)
 rng = np.random.default_rng(0)
-for part, count in (("train", 6000), ("t10k", 1000)):
+for part, count in (("train", 24000), ("t10k", 1000)):
     images, labels = draw(count, rng)
     save(folder / f"{part}-images-idx3-ubyte.gz", images)
     save(folder / f"{part}-labels-idx1-ubyte.gz", labels)

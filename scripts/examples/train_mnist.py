@@ -45,14 +45,14 @@ def load(folder, part):
 def make_model():
     """A small convolutional network: 28 x 28 grey pixels to 10 classes."""
     return nn.Sequential(
-        nn.Conv2d(1, 16, 5, stride=2, padding=2),
+        nn.Conv2d(1, 8, 5, stride=2, padding=2),
         nn.ReLU(),
-        nn.Conv2d(16, 32, 3, stride=2, padding=1),
+        nn.Conv2d(8, 32, 3, stride=2, padding=1),
         nn.ReLU(),
         nn.Flatten(),
-        nn.Linear(32 * 7 * 7, 128),
+        nn.Linear(32 * 7 * 7, 64),
         nn.ReLU(),
-        nn.Linear(128, 10),
+        nn.Linear(64, 10),
     )
 
 
@@ -107,8 +107,8 @@ def draw(history, steps_per_epoch, title):
 def parse_args():
     parser = argparse.ArgumentParser(description="Fashion-MNIST with DistributedDataParallel")
     parser.add_argument("--epochs", type=int, default=3)
-    parser.add_argument("--batch", type=int, default=64, help="images per step and rank")
-    parser.add_argument("--lr", type=float, default=0.001)
+    parser.add_argument("--batch", type=int, default=128, help="images per step and rank")
+    parser.add_argument("--lr", type=float, default=0.004)
     parser.add_argument("--data", default="/usr/share/datasets/fashion-mnist")
     parser.add_argument("--plot", help="save the loss curve to this file")
     return parser.parse_args()
