@@ -6,6 +6,8 @@ nothing: functions that need torch import it when they are called.
 
 from __future__ import annotations
 
+import sys
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -69,7 +71,10 @@ def __dir__():
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """Adds the magics, completion and inspection to this shell; idempotent."""
+    """Adds the magics, completion and inspection to this shell; idempotent. Does nothing on a rank,
+    where they would wait for the cell that calls them."""
+    if "ddip_engine.rank" in sys.modules:
+        return
     from ddip.notebook.magics import load
 
     load(shell)

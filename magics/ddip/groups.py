@@ -16,13 +16,28 @@ from ddip.mounts import files, where
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from typing import Any, TypeAlias
 
     Ranks: TypeAlias = int | str | list[int] | list[str] | tuple[int | str, ...]
 
 
 _STARTED = ("idle", "busy", "recovering")
+
+
+class _Existing:
+    """See Group.existing()."""
+
+    def __init__(self, group):
+        self._group = group
+
+    def __enter__(self):
+        pass
+
+    def __exit__(self, kind, error, trace):
+        if isinstance(error, OSError):
+            self._group.check()
 
 
 def default_group() -> str:
@@ -80,7 +95,9 @@ class Group:
     g["x", 1] = v only on rank 1.
     """
 
-    app = None  # name of the application that `%makedip -a` prepared
+    app: str | None = None  # name of the application that `%makedip -a` prepared
+    prepared: Sequence[str | None] = ()  # the pids of the ranks that it prepared
+    chosen: Mapping[str, Sequence[str]] = {}  # a command of the application -> its last words
 
     def __init__(self, path: str) -> None:
         """path: the group's directory, below a mount point or a socket."""
@@ -108,14 +125,9 @@ class Group:
         if not self.status():
             raise GroupGone(f"the group {self.path} is gone")
 
-    @contextlib.contextmanager
-    def existing(self) -> Iterator[None]:
+    def existing(self) -> AbstractContextManager[None]:
         """An OSError within becomes GroupGone if the group no longer exists."""
-        try:
-            yield
-        except OSError:
-            self.check()
-            raise
+        return _Existing(self)
 
     def settings(self) -> dict[str, str]:
         """`ctl` as a dictionary."""
@@ -183,10 +195,15 @@ class Group:
             return f"{len(rows)} CPU rank{'' if len(rows) == 1 else 's'}"
         return ", ".join(f"rank {rank} on GPU {gpu}" for rank, gpu in enumerate(gpus))
 
+    def pids(self) -> list[str | None]:
+        """The pids of the ranks; None for one that has no process."""
+        pids = [row.get("pid", "") for row in self.ranks()]
+        return [pid if pid.isdigit() else None for pid in pids]
+
     def info(self) -> str:
         """What `%makedip -i` shows."""
         rows = self.ranks()
-        pids = [int(row["pid"]) for row in rows if row.get("pid", "").isdigit()]
+        pids = [int(pid) for pid in self.pids() if pid]
         gpus = [row.get("gpu", "-") for row in rows]
         places = [f"Rank {k}: {'GPU' + g if g.isdigit() else 'CPU'}" for k, g in enumerate(gpus)]
         return "\n".join(

@@ -501,6 +501,12 @@ def until(condition):
         time.sleep(0.005)
 
 
+def some(module, words):
+    """Those tests of a module, as run() takes them. words: their names without test_."""
+    names = [f"test_{word}" for word in words.split()]
+    return {name: getattr(module, name) for name in names}
+
+
 def run(space):
     """Calls the tests of a module in order, or those whose names contain one of the arguments."""
     os.environ.setdefault("TMPDIR", "/tmp")

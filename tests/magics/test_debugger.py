@@ -4,6 +4,7 @@
 import contextlib
 import glob
 import os
+import re
 import tempfile
 import time
 
@@ -239,6 +240,183 @@ def test_ends():
         stopped(nb, begun)
         assert nb.debug("continue", threadId=1)["success"]
         assert nb.finish(begun).text() == "84\n"
+
+
+TOGETHER = """import torch, torch.distributed as dist
+t = torch.ones(1)
+t += rank
+dist.all_reduce(t)
+print(t.item())
+if rank == 1:
+    t += 1
+dist.barrier()"""
+
+
+def test_all_ranks():
+    """`%dip --debug all`: breakpoints stop all ranks, and steps and continue move all of them, also
+    over a collective. A rank that stops alone is shown."""
+
+    def places():
+        with open(f"{nb.group}/ranks", encoding="utf-8") as file:
+            states = [line for line in file if " state=debug " in line]
+        lines = []
+        for rank in 0, 1:
+            with open(f"{nb.group}/rank{rank}/stack", encoding="utf-8") as file:
+                lines += re.findall(r"<cell \d+>\D+(\d+)", file.read())[:1]
+        return len(states), lines
+
+    with debugged() as nb:
+        nb.ok(TOGETHER)
+        assert "want a rank or all" in nb.run("%dip --debug=some").error[2]
+        nb.ok("%dip --debug all")
+        break_at(nb, TOGETHER, 3, 7)
+        begun = nb.begin(TOGETHER)
+        assert stopped(nb, begun)[0]["line"] == 3
+        notebook.until(lambda: places() == (2, ["3", "3"]))
+        assert frames(nb)[0]["name"] == "<module>"
+        for line in 4, 5:
+            assert nb.debug("next", threadId=1)["success"]
+            assert until_event(nb, begun, "stopped")["threadId"] == 1
+            assert frames(nb)[0]["line"] == line
+            notebook.until(lambda: places() == (2, [str(line)] * 2))  # noqa: B023
+        assert nb.debug("continue", threadId=1)["success"]
+        at = stopped(nb, begun)  # rank 1 alone: rank 0 is in the barrier
+        assert at[0]["line"] == 7 and variables(nb, at[0])["rank"] == "1", at
+        assert nb.debug("continue", threadId=1)["success"]
+        assert nb.finish(begun).error is None
+        assert frames(nb) == []
+        assert nb.ok("r = %dip --ranks 0-1 t.item()\nr").data()[-1] == "[3.0, 4.0]"
+        begun = nb.begin(TOGETHER)
+        stopped(nb, begun)
+        notebook.until(lambda: places()[0] == 2)
+        nb.interrupt()
+        assert nb.finish(begun).error is not None and frames(nb) == []
+        begun = nb.begin(TOGETHER)
+        stopped(nb, begun)
+        with open(f"{nb.group}/rank1/ctl", "w", encoding="utf-8") as ctl:
+            ctl.write("kill\n")
+        nb.debug("continue", threadId=1)
+        assert nb.finish(begun).error is not None and frames(nb) == []
+        begun = nb.begin(TOGETHER)  # with a new rank 1
+        assert stopped(nb, begun)[0]["line"] == 3
+        notebook.until(lambda: places() == (2, ["3", "3"]))
+        assert nb.debug("continue", threadId=1)["success"]
+        assert stopped(nb, begun)[0]["line"] == 7
+        assert nb.debug("continue", threadId=1)["success"]
+        assert nb.finish(begun).error is None
+        nb.ok("%dip --debug 0")
+        begun = nb.begin(TOGETHER)
+        assert stopped(nb, begun)[0]["line"] == 3
+        notebook.until(lambda: places() == (1, ["3", "4"]))  # rank 1 is in the collective
+        assert nb.debug("continue", threadId=1)["success"]
+        assert nb.finish(begun).text() == "3.0\n"
+
+
+def until_event(nb, begun, name):
+    """The body of the next debug event of this name."""
+    while True:
+        message = begun[0].get_iopub_msg(timeout=notebook.HANG_LIMIT_S)
+        if message["msg_type"] == "debug_event" and message["content"]["event"] == name:
+            return message["content"]["body"]
+
+
+def test_panels():
+    """What the front end shows is true after a step, after continue, and when nothing is stopped;
+    each `continued` names its thread."""
+    with debugged() as nb:
+        nb.ok("x = 1")
+        break_at(nb, CELL, 3, 5)
+        begun = nb.begin(CELL)
+        stopped(nb, begun)
+        (scope, *_) = nb.debug("scopes", frameId=frames(nb)[0]["id"])["body"]["scopes"]
+        for command, line in (("next", 4), ("continue", 5), ("stepOut", 7)):
+            assert nb.debug(command, threadId=1)["success"]
+            assert until_event(nb, begun, "continued")["threadId"] == 1
+            assert until_event(nb, begun, "stopped")["threadId"] == 1
+            assert nb.debug("debugInfo")["body"]["stoppedThreads"] == [1]
+            assert frames(nb)[0]["line"] == line, (command, frames(nb))
+        assert nb.debug("continue", threadId=1)["success"]
+        assert until_event(nb, begun, "continued")["threadId"] == 1
+        assert nb.finish(begun).error is None
+
+        def nothing_is_stopped():
+            assert nb.debug("debugInfo")["body"]["stoppedThreads"] == []
+            assert frames(nb) == []
+            gone = nb.debug("variables", variablesReference=scope["variablesReference"])
+            assert not gone["success"] and "is not stopped" in gone["message"], gone
+
+        nothing_is_stopped()
+        begun = nb.begin(CELL)
+        stopped(nb, begun)
+        nb.interrupt()
+        assert until_event(nb, begun, "continued")["threadId"] == 1
+        assert nb.finish(begun).error is not None
+        nothing_is_stopped()
+        begun = nb.begin(CELL)
+        stopped(nb, begun)
+        with open(f"{nb.group}/rank0/ctl", "w", encoding="utf-8") as ctl:
+            ctl.write("kill\n")
+        assert until_event(nb, begun, "continued")["threadId"] == 1
+        assert nb.finish(begun).error is not None
+        nothing_is_stopped()
+        begun = nb.begin(CELL)  # on the new rank
+        stopped(nb, begun)
+        assert nb.debug("continue", threadId=1)["success"]
+        stopped(nb, begun)
+        assert nb.debug("continue", threadId=1)["success"]
+        assert nb.finish(begun).text() == "84\n"
+
+
+def test_two_notebooks():
+    """Two notebooks debug one group: each one's breakpoints stop its cells, in turn."""
+    other_cell = CELL + "\n'other'"
+    with debugged() as nb, nb.of_kernel("ddipfs") as other:
+        nb.ok("x = 1")
+        other.debug("initialize", clientID="test", adapterID="")
+        other.debug("attach")
+        break_at(nb, CELL, 3)
+        break_at(other, other_cell, 2)
+        for book, source, line in ((nb, CELL, 3), (other, other_cell, 2)) * 2:
+            begun = book.begin(source)
+            assert stopped(book, begun)[0]["line"] == line
+            assert book.debug("continue", threadId=1)["success"]
+            assert book.finish(begun).text().endswith("84\n")
+        begun = other.begin(other_cell)
+        stopped(other, begun)
+        waits = nb.begin(CELL)  # behind that
+        notebook.until(lambda: nb.status()["queued"] == "1")
+        assert other.debug("continue", threadId=1)["success"]
+        assert other.finish(begun).error is None
+        stopped(nb, waits)
+        assert nb.debug("continue", threadId=1)["success"]
+        assert nb.finish(waits).text().endswith("84\n")
+
+
+TRACER = """import sys
+calls = []
+def tracer(frame, event, arg):
+    if frame.f_code.co_name == "f": calls.append(event)
+sys.settrace(tracer)"""
+
+
+def test_other_tracer():
+    """A tracer of the user's goes on tracing; that no breakpoint stops is said once."""
+    with debugged() as nb:
+        if nb.ok("import sys\nhasattr(sys, 'monitoring')").data()[-1].endswith("True"):
+            return  # a tracer and pydevd each have a place of their own
+        nb.ok(TRACER)
+        break_at(nb, CELL, 3)
+        said = nb.ok(CELL).text("stderr")
+        assert said.count("no breakpoint stops here before sys.settrace(None)") == 1, said
+        assert nb.ok(CELL).text("stderr") == ""
+        assert (
+            nb.ok("calls, sys.gettrace() is tracer").data()[-1].endswith("(['call', 'call'], True)")
+        )
+        nb.ok("sys.settrace(None)")
+        begun = nb.begin(CELL)
+        stopped(nb, begun)
+        assert nb.debug("continue", threadId=1)["success"]
+        assert nb.finish(begun).text().endswith("84\n")
 
 
 def test_without_debugpy():

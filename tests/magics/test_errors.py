@@ -383,6 +383,31 @@ def test_two_notebooks():
             assert not one.is_printed("theirs"), "it was dropped from the queue"
 
 
+def test_restarted_elsewhere():
+    """%makedip ends no cell that runs, unless -r says so. When another notebook has restarted the
+    ranks, a cell that misses its variables says why, once."""
+    with notebook.notebook("%load_ext ddip", "%makedip -n 2", "%dip x = 5") as nb:
+        with nb.other() as other:
+            other.ok("%load_ext ddip")
+            other.ok("%makedip")
+            begun = nb.begin(
+                "%%dip\nimport os, time\nprint('begun', flush=True)\n"
+                f"while not os.path.exists({nb.gate!r}): time.sleep(0.01)"
+            )
+            nb.until(begun, "begun")
+            said = other.run("%makedip -n 3").error[1]
+            assert said == "size 3: cell 2 runs; -r ends it", said
+            nb.open_gate()
+            assert nb.finish(begun).error is None
+            assert nb.run("%dip y").text("stderr") == "", "it is the cell's own mistake"
+            other.ok("%makedip -r")
+            told = "All ranks are new: they have none of this notebook's variables"
+            shown = nb.run("%dip x")
+            assert "NameError" in shown.error[1] and told in shown.text("stderr"), shown.outputs
+            assert nb.run("%dip x").text("stderr") == "", "said once"
+            assert other.run("%dip x").text("stderr") == "", "it knows"
+
+
 def test_of_others():
     """What another client has created or waits for is reported, and is not lost on the way."""
     first = ("%load_ext ddip", "%makedip -n 2", "%%dip\na = b = 1")
@@ -465,6 +490,20 @@ def test_one_answer_for_all():
         _, prompts = nb.talk("%%dip\nx = input(f'{rank}? ')", "*a", "b", "c")
         assert prompts == [f"[rank {k}] {k}? " for k in range(3)], prompts
         assert nb.ok("r = %dip --ranks 0-2 x\nr").data()[-1] == "['*a', 'b', 'c']"
+
+
+def test_frame_of_the_failure():
+    """A cell that begins with `# ddip frame: N` runs there, also under %%dip; without a number it
+    does not run."""
+    failing = "%%dip\ndef f(a):\n    return 1 / a\nf(0)"
+    with notebook.notebook("%load_ext ddip", "%makedip -n 2") as nb:
+        assert nb.run(failing).error[0] == "RemoteError"
+        assert nb.ok("%%dip --ranks 1\n# ddip frame: 0\na + rank").data()[-1].endswith(": 1")
+        for line in ("# ddip frame:", "# ddip frame: a"):
+            shown = nb.run(f"%%dip\n{line}\nprint('it runs')")
+            assert "SyntaxError" in shown.error[1] and not shown.text(), shown.outputs
+            assert "want '# ddip frame: N'" in shown.error[2], shown.error
+        assert nb.ok("%%dip\n# ddip frame: 1\n'a' in locals()").data()[-1].endswith("False")
 
 
 def test_stop_behind_others():

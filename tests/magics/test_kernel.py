@@ -38,6 +38,9 @@ def test_cells():
         assert nb.run("1 / 0").error[1] == "ZeroDivisionError(division by zero)"
         nb.ok("r = %dip x + 1")
         assert nb.ok("%%local\nr").data() == ["2"]
+        nb.ok("%load_ext ddip")
+        told = nb.run("y = 2\nr = %dip x").error[2]
+        assert "%dip runs in the notebook" in told and "cell of its own" in told, told
         assert nb.complete("wor") == ["world_size"], nb.complete("wor")
 
 

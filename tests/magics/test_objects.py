@@ -228,6 +228,11 @@ def test_completion():
         assert "real" not in matches("%%dip\nremote_thing.inner.costly.re"), "it was computed"
         assert matches("%%dip\nlist()[0].js.du") == "[]", "the module is another object's attribute"
         assert "'remote_thing'" in matches("%dipull remo")
+        for line in ("%dip remote_t", "r = %dip remote_t", "x = 1\n%dip -S all remote_t"):
+            assert "remote_thing" in matches(line), line
+        assert "shiny" in matches("r = %dip remote_thing.s")
+        for line in ("%dip --push remote_t", "%dip --scatter remote_t", "%dip local remote_t"):
+            assert "remote_thing" not in matches(line), line
         assert "remote_thing" not in matches("remote_t")
         assert "remote_thing" not in matches("%%dip local\nremote_t")
         nb.ok("%autodip on")

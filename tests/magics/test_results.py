@@ -31,6 +31,10 @@ def test_value():
         nb.ok("r = %dip list(range(2000))\nassert repr(r).endswith('...]'), 'what was shown'")
         nb.ok("r = get_ipython().run_cell_magic('dip', '', 'y = 6\\ny + rank')\nassert r == 6, r")
         nb.ok("r = %dip __import__('torch').ones(2)\nassert repr(r) == 'tensor([1., 1.])', r")
+        for use in ("r + 1", "2 * r", "r[0]", "r.sum()", "float(r)"):
+            said = nb.run(use).error[1]
+            assert "shown of its value" in said and "%dipull brings the object" in said, said
+        nb.ok("assert r and r == r and not hasattr(r, '_repr_html_')")
         nb.ok(
             "def f():\n    return get_ipython().run_line_magic('dip', '40 + 2')\nassert f() == 42"
         )
@@ -44,6 +48,49 @@ def test_value():
             shown = nb.ok(source)
             number = nb.status()["cell"]
             assert shown.data() == [f"Out[0:{number}]: 5"], (source, shown.outputs)
+
+
+ASSIGNED = (
+    ("r = %dip rank + 5", 5),
+    ("r = %dip -S all rank + 5", 5),
+    ("r = %dip --ranks 0,2 rank", [0, 2]),
+    ("r = %dip -q rank", 0),
+    ("d['r'] = %dip rank + 6\nr = d['r']", 6),
+    ("z = 1\nr = %dip rank + 7", 7),
+    ("if True:\n    r = %dip 8", 8),
+    ("%time r = %dip 9", 9),
+    ("a, r = %dip --ranks 0-1 rank", 1),
+    ("r: int = %dip 4", 4),
+)
+
+
+def test_assigned():
+    """A value that is assigned is displayed nowhere, as in Python; what is printed is shown."""
+    with notebook.notebook("%load_ext ddip", "%makedip -n 3", "import ddip\nd = {}") as nb:
+        for source, value in ASSIGNED:
+            shown = nb.ok(source)
+            assert shown.data() == [], (source, shown.outputs)
+            assert nb.ok("r").data() == [repr(value)], source
+        shown = nb.ok("r = %dip print('said'), 3")
+        assert shown.text() == "said\n" and shown.data() == [], shown.outputs
+        assert nb.ok("r, ddip.Out[max(ddip.Out)]").data() == ["((None, 3), (None, 3))"]
+        shown = nb.ok("r = %dip -S tabs rank + 4711")
+        assert "471" not in str(shown.outputs), shown.outputs
+        assert nb.ok("r").data() == ["4711"]
+        assert nb.run("r = %dip 1 / 0").error[0] == "RemoteError"
+
+
+def test_assigned_by_autodip():
+    """%autodip leaves such a line to the notebook, where the name is set."""
+    with notebook.notebook("%load_ext ddip", "%makedip -n 2", "%autodip on", "d = {}") as nb:
+        assert nb.ok("r = %dip rank + 5").data() == []
+        assert nb.ok("%%dip local\nr").data() == ["5"]
+        nb.ok("%%dip local\nd = {}")
+        assert nb.ok("d['x'] = %dip --ranks 0-1 rank").data() == []
+        assert nb.ok("#dip_locally\nd").data() == ["{'x': [0, 1]}"]
+        nb.ok("y = 1; z = 'x=%dip'\nassert rank >= 0")
+        told = nb.run("y = 2\nr = %dip rank").error[1]
+        assert "first line of a cell of its own" in told, told
 
 
 def test_group_of_the_notebook():

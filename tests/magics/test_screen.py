@@ -36,6 +36,39 @@ def test_chips():
         assert (lighter + 0.05) / (darker + 0.05) >= 4.5, m[0]
 
 
+def test_height_of_bars():
+    """Eight bars get no scroll bar, however narrow the output area is, and keep their height while
+    they run: each row is of one line and cut off, the bar in it shrinks first."""
+
+    def drawn(step):
+        text = "".join(
+            f"{labels.chip(k)}epoch {'x' * 9 * step}: {step * k:3d}%|{'#' * (step % 9):10}|"
+            f" {step * k}/700 [00:0{step % 9}<00:01, {10**step}.00it/s]\n"
+            for k in range(8)
+        )
+        return bars.bundle(text.removesuffix("\n"))["text/html"]
+
+    outer, *rows = re.findall(r'<div style="([^"]*)"', drawn(3))
+    assert "overflow:hidden" in outer and len(rows) == 8 == len(set(map(_styles, rows))) * 8
+    found = _styles(rows[0])
+    assert ("overflow", "hidden") in found and ("white-space", "pre") in found, found
+    assert any(name == "height" for name, _ in found), found
+    assert "flex:0 1 20em;min-width:2em" in drawn(3) and "width:20em" not in drawn(3)
+    shape = [
+        re.sub(r"(?<=>)[^<]+|\d+(?=%|\")|var\(--jp-\w+-color1,#\w+\)", "", drawn(k)) for k in (1, 9)
+    ]
+    assert shape[0] == shape[1], shape
+    (line,) = re.findall(
+        r'<div style="(white-space:pre-wrap[^"]*)"',
+        bars.bundle("y" * 900 + "\n 50%|#####     | 2/4 [00:02<00:02]")["text/html"],
+    )
+    assert "overflow-wrap:anywhere" in line, line
+
+
+def _styles(text):
+    return frozenset(tuple(part.split(":", 1)) for part in text.split(";"))
+
+
 def test_streams():
     for texts, settled, live in (
         (["a\nb", "c\nd"], "a\nbc\n", ["d"]),

@@ -100,4 +100,6 @@ def test_fallback():
 
 if __name__ == "__main__":
     mine = (test_interrupted, test_interrupted_write, test_fallback)
-    notebook.run(vars(test_objects) | {test.__name__: test for test in mine})
+    names = "objects functions interrupted_push big completion completion_without_a_group group"
+    objects = notebook.some(test_objects, f"{names} forgotten_cell")
+    notebook.run(objects | {test.__name__: test for test in mine})

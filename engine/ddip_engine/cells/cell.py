@@ -21,7 +21,7 @@ _BOM = "\ufeff"  # some editors write it at the beginning of a file
 _COMMENT = (b"#", _BOM.encode() + b"#")  # how a directive begins
 _PROGRAM = re.compile(r"# ddip run:(.*)")
 _SAVED = re.compile(rb"# ddip (save|load): ([0-9a-f]+) (/.*)")
-_FRAME = re.compile(r"# ddip frame: ([0-9]{1,4})")
+_FRAME = re.compile(r"# ddip frame:(.*)")
 _DIRECTIVE = re.compile(r"#\s*ddip:[ \t]*(.*)")
 _TOLD_BYTES = 1 << 20  # limit of a value, an error or a traceback; the excess is cut
 _NOTE_BYTES = 64  # of these, reserved for the note that says so
@@ -115,7 +115,7 @@ class Cell(Interruptible):
             self.file = self.program.file()
             self.source = _decode(rest)
         elif found := _FRAME.fullmatch(first):
-            self.frame = int(found.group(1))
+            self.frame = _frame(found.group(1).strip())
             self.source = _decode(rest)
         elif found := _DIRECTIVE.fullmatch(first):
             self._become_program(found.group(1))
@@ -204,6 +204,17 @@ class Program:
         if self.argv[0] == "-":
             return "<stdin>"
         return os.path.join(self.cwd, self.argv[0])
+
+
+def _frame(word):
+    """The number of a frame. Raises SyntaxError."""
+    if re.fullmatch("[0-9]{1,4}", word):
+        return int(word)
+    said = "not '%s'" % word if word else "there is no number"
+    raise SyntaxError(
+        "first line: want '# ddip frame: N', the number of a frame of the last failure, 0 the"
+        " innermost: %s" % said
+    )
 
 
 def _said(value, key, kind):

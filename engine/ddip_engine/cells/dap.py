@@ -9,13 +9,14 @@ Only the main thread stops, and only in code of cells and what that calls. A chi
 is not debugged.
 """
 
+import contextlib
 import os
 import socket
 import sys
 import threading
 
 import _ddip
-from ddip_engine import patches
+from ddip_engine import patches, state
 
 _STOPS, _GOES_ON = 3, 0  # of Ninput
 _RUN, _NO_STEP = 1, -1  # pydevd's STATE_RUN, and what its pydev_step_cmd is then
@@ -28,6 +29,7 @@ _KEPT = 64  # cells whose name is remembered
 _debugger = None  # pydevd's PyDB
 _link = None  # the connection to the front end; None: there is none
 _pydevd = None  # what it offers to whoever speaks for a front end
+_other = None  # the tool of the user's, of which was told that it is in the place of pydevd
 _paths = {}  # text of a cell -> the file name under which the front end knows it
 
 
@@ -77,8 +79,14 @@ def connect(path):
         _debugger = _make()
         os.register_at_fork(after_in_child=_in_child)
     _paths.clear()
-    _link = link
+    old, _link = _link, link
+    if old is not None:  # another notebook's, whose breakpoints end
+        _pydevd.remove_all_breakpoints(_debugger, "*")
+        _pydevd.remove_all_exception_breakpoints(_debugger)
     _debugger.initialize_network(link, terminate_on_socket_close=False)
+    if old is not None:  # it learns so that it is connected no more
+        with contextlib.suppress(OSError):
+            old.shutdown(socket.SHUT_RDWR)
 
 
 def _make():
@@ -148,12 +156,36 @@ def _unhook():
         monitoring.free_tool_id(tool)
 
 
+def _users_tool():
+    """What the user has put where pydevd goes, such as a tracer; None if there is nothing."""
+    if _HAS_MONITORING:
+        name = sys.monitoring.get_tool(sys.monitoring.DEBUGGER_ID)
+        return None if name == "pydevd" else name
+    trace = sys.gettrace()
+    module = getattr(trace, "__module__", None) or type(trace).__module__
+    return None if str(module).startswith("_pydevd") else trace
+
+
+def _gives_way():
+    """True if the user has such a tool, of which is told once. It would see nothing any more."""
+    global _other
+    tool = _users_tool()
+    if tool is not None and tool is not _other:
+        way = "sys.monitoring.free_tool_id()" if _HAS_MONITORING else "sys.settrace(None)"
+        print(
+            f"{tool} traces rank {state.rank}: no breakpoint stops here before {way}",
+            file=sys.stderr,
+        )
+    _other = tool
+    return tool is not None
+
+
 def begin(cell):
     """Before the code of a cell: its breakpoints hold from now on."""
     if _debugger is None:
         return
     _unhook()
-    if _link is None:
+    if _link is None or _gives_way():
         return
     _clear()
     path = _paths.get(cell.source)
@@ -167,7 +199,8 @@ def begin(cell):
 def end():
     """After it: what runs now is the engine's."""
     if _debugger is not None:
-        _debugger.disable_tracing()
+        if _users_tool() is None:
+            _debugger.disable_tracing()
         _unhook()
         _clear()
 

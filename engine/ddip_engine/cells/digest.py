@@ -70,7 +70,8 @@ def text(earlier, error, one_line):
         if streams.figures:
             lines.append(("figures", str(streams.figures)))
         if not gpu.uses_cuda():  # else the host waits also for its own GPU
-            lines += [each.split(" ", 1) for each in _ddip.profile().decode().splitlines()]
+            if steps := _ddip.profile():
+                lines += [each.split(" ", 1) for each in steps.decode().splitlines()]
         elif (peak := gpu_report.peak_bytes()) is not None:
             lines.append(("peak_bytes", str(peak)))
         if error is not None:

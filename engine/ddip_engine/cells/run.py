@@ -40,7 +40,7 @@ _ENDED_WAIT = re.compile(
 # last names what the front ends of widgets send, which is no cell of the user's.
 _LOOKS_BACK = re.compile(
     r"%(debug|tb|xmode|pdb)\b|\bpm\(|post_mortem|print_last|\blast_(exc|value|traceback|type)\b"
-    r"|\A\ufeff?# ddip frame: |'ddip_engine\.cells\.comms'"
+    r"|\A\ufeff?# ddip frame:|'ddip_engine\.cells\.comms'"
 )
 _TIMEOUT = 1  # of enum interrupt_why in wire.h
 _LAST = ("last_exc", "last_type", "last_value", "last_traceback")
@@ -75,6 +75,9 @@ def _probed(signum, frame):
         raise state.Cancelled
     if not imports.holds():
         _ddip.probed(signum, frame)
+
+
+HANDLERS = (_on_sigint, _probed)
 
 
 def install():
@@ -194,7 +197,7 @@ def execute(number, source):
         return _refused(RAISED, e)
     earlier = digest.before()
     ended = _run(cell)
-    if raised.is_a(ended.error, state.EngineError):
+    if ended.error is not None and raised.is_a(ended.error, state.EngineError):
         raise ended.error.with_traceback(None)
     try:
         return _outcome(cell, ended, started, earlier)
@@ -383,7 +386,9 @@ def _tidy(cell, outcome):
         cell.forget_lines(_DEFINES.search)  # nothing else can show its lines any more
     if not state.autogc:
         return
-    if outcome != OK or gpu_report.has_caches():
+    caches = gpu_report.has_caches()
+    if outcome != OK or caches:
         gc.collect()
-    with contextlib.suppress(RuntimeError):  # the CUDA context is lost
-        gpu_report.empty_caches()
+    if caches:
+        with contextlib.suppress(RuntimeError):  # the CUDA context is lost
+            gpu_report.empty_caches()

@@ -30,6 +30,8 @@ _own_names = {}  # what make() put into the namespace, unless it begins with "_"
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _WAITS = re.compile(r"\b(await|async)\b")
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
+# The magics of the notebook, of which the ranks have none.
+_ELSEWHERE = ("dip", "makedip", "steer", "watch", "autodip", "dipush", "dipull", "dipper")
 
 
 def available():
@@ -278,6 +280,17 @@ class _Shell:
         name = word.group()
         return name not in self.user_ns and self.find_line_magic(name) is not None
 
+    def run_line_magic(self, magic_name, line, _stack_depth=1):
+        """Says of the notebook's own magics where they run."""
+        if magic_name in _ELSEWHERE and self.find_line_magic(magic_name) is None:
+            from IPython.core.error import UsageError
+
+            raise UsageError(
+                f"%{magic_name} runs in the notebook, and this cell runs on the ranks: it belongs"
+                " into the first line of a cell of its own"
+            )
+        return super().run_line_magic(magic_name, line, _stack_depth + 1)
+
     async def run_ast_nodes(
         self, nodelist, cell_name, interactivity="last_expr", compiler=compile, result=None
     ):
@@ -456,8 +469,10 @@ def run_cell(cell):
 def close_traps():
     """Closes IPython's own traps: if an interrupt left one open, no later cell would set it."""
     if _shell is not None:
-        patches.DISPLAY_LEVEL.put(_shell.display_trap, 0)
-        patches.BUILTIN_LEVEL.put(_shell.builtin_trap, 0)
+        if patches.DISPLAY_LEVEL.of(_shell.display_trap, 0):
+            patches.DISPLAY_LEVEL.put(_shell.display_trap, 0)
+        if patches.BUILTIN_LEVEL.of(_shell.builtin_trap, 0):
+            patches.BUILTIN_LEVEL.put(_shell.builtin_trap, 0)
 
 
 def _ended(result, last):

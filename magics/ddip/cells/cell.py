@@ -37,6 +37,7 @@ _ANSWER_MAX = 64  # size of the first read, which submits the cell and returns i
 _ABANDON = 3  # after this many interrupts, follow() no longer waits
 ONE_S = 0.5  # signals that end a process and come within this time of another are one request
 
+_decode = json.JSONDecoder().raw_decode  # without what json.loads() does for other encodings
 # Finds the rank of a line without parsing it: "rank" is the last key of every message.
 _RANK = re.compile(rb'"rank": ?(\d+)\}$')
 
@@ -62,7 +63,11 @@ class Cell:
         # tasks that it was queued behind when it was interrupted, and that go on
         self.front: list[dict[str, Any]] = []
         self._stream = stream
-        self.path = os.path.join(group.path, "cells", str(number))
+
+    @property
+    def path(self) -> str:
+        """Its directory."""
+        return os.path.join(self.group.path, "cells", str(self.number))
 
     def read(self, name: str) -> str:
         """The text of a file of the cell."""
@@ -133,19 +138,30 @@ def submit(group: Group, source: str | bytes, ranks: str | None = None) -> Cell:
     Returns the Cell. Raises DipError.
     """
     data = _data_of(source)
-    with _refusals_told(group), _open(group, "cell", ranks, os.O_NONBLOCK) as file:
+    with _RefusalsTold(group), _open(group, "cell", ranks, os.O_NONBLOCK) as file:
         return Cell(group, int(_submit(file, data)))
 
 
-@contextlib.contextmanager
-def submitted(group: Group, source: str | bytes, ranks: str | None = None) -> Iterator[Cell]:
+class submitted:
     """Like submit(), as a context in which follow() reads the stream from the same open file."""
-    data = _data_of(source)
-    with contextlib.ExitStack() as opened:
-        with _refusals_told(group):
-            file = opened.enter_context(_open(group, "stream", ranks))
-            line = _submit(file, data)
-        yield Cell(group, json.loads(line)["cell"], file)
+
+    def __init__(self, group: Group, source: str | bytes, ranks: str | None = None) -> None:
+        self._group, self._data, self._ranks = group, _data_of(source), ranks
+        self._file: Any = None
+
+    def __enter__(self) -> Cell:
+        with _RefusalsTold(self._group):
+            self._file = _open(self._group, "stream", self._ranks)
+            try:
+                line = _submit(self._file, self._data)
+                return Cell(self._group, _parsed(line)["cell"], self._file)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    self._file.close()
+                raise
+
+    def __exit__(self, kind: type[BaseException] | None, *exc_info: object) -> None:
+        self._file.__exit__(kind, *exc_info)
 
 
 @contextlib.contextmanager
@@ -154,7 +170,7 @@ def steered(group: Group, source: str | bytes) -> Iterator[Cell]:
     writer."""
     data = _data_of(source)
     with contextlib.ExitStack() as opened:
-        with _refusals_told(group):
+        with _RefusalsTold(group):
             file = opened.enter_context(_open(group, "steer", None))
             line = _submit(file, data)
         yield Cell(group, int(line.split()[0]))
@@ -169,7 +185,7 @@ def watched(
     keeps."""
     data = _data_of(source)
     with contextlib.ExitStack() as opened:
-        with _refusals_told(group):
+        with _RefusalsTold(group):
             flags = os.O_NONBLOCK if keeps else 0
             file: Any = opened.enter_context(_open(group, "watch", None, flags))
             line = _submit(file, data)
@@ -194,14 +210,19 @@ def _data_of(source):
     return data if data.strip() else b"pass\n"
 
 
-@contextlib.contextmanager
-def _refusals_told(group):
+class _RefusalsTold:
     """Turns an OSError within into a DipError that says why the cell was refused."""
-    since = time.time()
-    try:
-        yield
-    except OSError as e:
-        raise group.error_from(e, "the cell could not be submitted", since) from e
+
+    def __init__(self, group):
+        self._group, self._since = group, time.time()
+
+    def __enter__(self):
+        pass
+
+    def __exit__(self, kind, error, trace):
+        if isinstance(error, OSError):
+            text = "the cell could not be submitted"
+            raise self._group.error_from(error, text, self._since) from error
 
 
 def _open(group, name, ranks, flags=0):
@@ -347,13 +368,18 @@ def follow(
     return end
 
 
-@contextlib.contextmanager
-def losses_told(cell: Cell) -> Iterator[None]:
+class losses_told:
     """Turns an OSError within into a DipError that says why the cell cannot be looked at."""
-    try:
-        yield
-    except OSError as e:
-        raise _broken_off(cell, e) from e
+
+    def __init__(self, cell: Cell) -> None:
+        self._cell = cell
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            raise _broken_off(self._cell, error) from error
 
 
 def _broken_off(cell, error):
@@ -390,7 +416,7 @@ def _pump(cell, take, patience, seen):
                     take([])
                 continue
             *lines, rest = (rest + data).split(b"\n")
-            messages = [json.loads(line) for line in lines if _is_wanted(line, seen)]
+            messages = [_parsed(line) for line in lines if _is_wanted(line, seen)]
             ended = bool(messages) and messages[-1]["type"] == "status"
             end = messages.pop() if ended else None
             if messages:
@@ -410,6 +436,11 @@ def _look_again(cell, looked_last):
         return True
     time.sleep(files.LOOK_S)
     return False
+
+
+def _parsed(line):
+    """A line of the stream."""
+    return _decode(line.decode("utf-8", "surrogatepass"))[0]
 
 
 def _is_wanted(line, seen):

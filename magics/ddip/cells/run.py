@@ -92,9 +92,11 @@ def run_cell(
     quiet: bool = False,
     ranks: Words | None = None,
     linked: bool = False,
+    used: bool = False,
 ) -> tuple[Callable[[], Any], Any]:
     """Like run(), but returns (value(), results): value() is that of rank 0, or with `ranks` a list
     of the values of these ranks, shown or not; None where a rank has none. linked: see FrontEnd.
+    used: the caller uses the value, and no result is shown.
     """
     on, seen, way = _places(group, see, ranks)
     comms.submit_waiting()
@@ -104,7 +106,7 @@ def run_cell(
         cells.Interrupts(leaves=leaves, stop=_stop) as interrupts,
         cells.submitted(group, source, words) as cell,
     ):
-        shown = watch(shell, cell, seen, quiet, interrupts, way, linked)
+        shown = watch(shell, cell, seen, quiet, interrupts, way, linked, used)
 
     def value():
         found = [results.of_rank(cell, rank) for rank in on or [0]]
@@ -140,8 +142,10 @@ def detach(
 
 def _places(group, see, ranks):
     """(ranks that run a cell, None: all; ranks to show; as tabs?), from the words for both."""
-    with group.existing():
-        size = group.size if ranks or see else 0  # the file is read only if it is needed
+    size = 0
+    if ranks or see:  # the file is read only if it is needed
+        with group.existing():
+            size = group.size
     on = rank_lists.parse(ranks, size) if ranks else None
     as_tabs = see == [rank_lists.TABS]
     if as_tabs:
@@ -182,10 +186,11 @@ def watch(
     interrupts: cells.Interrupts | None = None,
     as_tabs: bool = False,
     linked: bool = False,
+    used: bool = False,
 ) -> Any:
     """Follows a cell to its end and shows the ranks in seen. interrupts: see follow(); None: it is
     only watched, and an interrupt leaves it alone. as_tabs: if the notebook can show tabs.
-    linked: see FrontEnd.
+    linked, used: see run_cell().
 
     Returns its results, as run() does.
     """
@@ -196,15 +201,13 @@ def watch(
     view = _view(cell, sink, seen, elapsed, quiet, as_tabs)
     prompts = Prompts(shell, cell, view, interrupts.pass_on if interrupts else cell.interrupt)
     front_end = comms.FrontEnd(shell, cell, view.seen, linked=linked)
+    hidden: list[dict[str, Any]] = []  # results that are not shown
 
     def take(messages):
         rest = front_end.take(messages)
-        for message in rest:
-            if message["type"] == "error":
-                elapsed.failed(message)
-        if len(rest) < len(messages):
-            elapsed.moved()
-        view.take([m for m in rest if m["type"] != "input_request"])
+        shown = _without_results(rest, hidden) if used else rest
+        _note(elapsed, rest, len(rest) < len(messages))
+        view.take([m for m in shown if m["type"] != "input_request"])
         for message in messages:
             if message["type"] == "comm_close":
                 view.closed(message["rank"], message["comm_id"])
@@ -213,8 +216,7 @@ def watch(
     frames = Frames(take, view.seen if sink.redraws else ())
 
     def patience():
-        waits = (each.patience() for each in (view, frames, prompts))
-        return min((wait for wait in waits if wait is not None), default=None)
+        return _least(view.patience(), frames.patience(), prompts.patience())
 
     try:
         end = cells.follow(cell, frames.take, patience, view.seen, attached, interrupts)
@@ -229,11 +231,32 @@ def watch(
             frames.end()
         finally:
             view.end()
-            results.remember(cell.number, view.results)
+            found = view.results + [(m["rank"], m) for m in hidden if m["rank"] in view.seen]
+            results.remember(cell.number, found)
     front_end.end()
     if end["state"] != "ok":
         raise failure(cell, view.errors, end, view.told)
-    return results.values(view.results)
+    return results.values(found)
+
+
+def _least(*waits):
+    some = [wait for wait in waits if wait is not None]
+    return min(some) if some else None
+
+
+def _note(elapsed, messages, moved):
+    """Tells what shows the time of failures; moved: that the rank has said something, too."""
+    for message in messages:
+        if message["type"] == "error":
+            elapsed.failed(message)
+    if moved:
+        elapsed.moved()
+
+
+def _without_results(messages, hidden):
+    """The messages but results, which are added to hidden."""
+    hidden += [m for m in messages if m["type"] == "execute_result"]
+    return [m for m in messages if m["type"] != "execute_result"]
 
 
 def _view(

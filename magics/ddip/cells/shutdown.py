@@ -16,6 +16,8 @@ from ddip import patches
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+    from typing import Any
 
     from IPython.core.interactiveshell import InteractiveShell
 
@@ -25,15 +27,18 @@ if TYPE_CHECKING:
 _FOLLOWS_S = 0.2
 
 
-@contextlib.contextmanager
-def noticed(shell: InteractiveShell | None) -> Iterator[Callable[[], bool] | None]:
+def noticed(
+    shell: InteractiveShell | None,
+) -> AbstractContextManager[Callable[[], bool] | None]:
     """Within it, its value is a function: does a shutdown of this shell's kernel follow the
     interrupt that has just come? It waits for that a moment. None if there is no kernel."""
     kernel = getattr(shell, "kernel", None)
     own = None if kernel is None else patches.SHUTDOWN.of(kernel)
-    if own is None:
-        yield None
-        return
+    return contextlib.nullcontext() if own is None else _noticed(kernel, own)
+
+
+@contextlib.contextmanager
+def _noticed(kernel: Any, own: Callable[..., Any]) -> Iterator[Callable[[], bool]]:
     requested = threading.Event()
 
     def do_shutdown(*args, **kwargs):

@@ -21,5 +21,8 @@ class Opened:
 
     def __exit__(self, kind: type[BaseException] | None, *exc_info: object) -> None:
         # close() refuses an incomplete write: that must not hide why it is incomplete
-        with contextlib.suppress(OSError) if kind else contextlib.nullcontext():
+        if kind is None:
+            self.close()
+            return
+        with contextlib.suppress(OSError):
             self.close()

@@ -42,6 +42,8 @@ class Attachment:
         self._path: str | None = None  # of the last group
         # path of a group -> pids of the ranks that this shell started
         self._started: dict[str, list[str | None]] = {}
+        # path of a group -> pids of its ranks when this shell looked last
+        self._known: dict[str, list[str | None]] = {}
         # the options with which a cell makes its group; None: it does not
         self.starts: Namespace | None = None
         # with starts: the path of a group that a restart has restarted
@@ -97,7 +99,9 @@ class Attachment:
 
     def _last(self, name):
         """The group that cells last ran on, which may be gone, if that is what name means."""
-        same = self.group is not None and name in (None, os.path.basename(self.group.path))
+        if self.group is None:
+            return self.need(name)
+        same = name is None or name == os.path.basename(self.group.path)
         return self.group if same else self.need(name)
 
     def use(self, name: str) -> None:
@@ -156,6 +160,7 @@ class Attachment:
             hours = f"{_IDLE_S // 3600} h"
             print(f"The group ends after {hours} without a cell (echo idle off > {group.path}/ctl)")
         self._choose(group, chosen)
+        self._known[group.path] = group.pids()
         if not is_new:
             self._tell()
 
@@ -236,11 +241,10 @@ class Attachment:
             if not args.restart:
                 self._refuse_to_lose(changed)
             group.stop()
-            group.app = None
         if changed:
             group.ctl(*changed)
         group.start(args.timeout)
-        self._started[group.path] = self._pids()
+        self._started[group.path] = self._known[group.path] = group.pids()
         print(f"DDP group: {group.describe()}")
 
     def _kept(self):
@@ -248,13 +252,26 @@ class Attachment:
         count = len(self.group.variables())
         return f"; keeps {count} variable{'s' * (count > 1)}, -r starts anew" if count else ""
 
-    def _pids(self):
-        return [row.get("pid") for row in self.group.ranks()]
+    def tell_restart(self, group: Group) -> None:
+        """Says so if all ranks are others than this shell has seen: a name that is missing is no
+        mistake of the cell's."""
+        before, now = self._known.get(group.path, []), group.pids()
+        if not any(now):
+            return
+        self._known[group.path] = now
+        if any(before) and not {*before} & {*now} - {None}:
+            text = "All ranks are new: they have none of this notebook's variables"
+            print(text, file=sys.stderr)
 
     def _refuse_to_lose(self, changed):
-        """Raises DipError if this would end ranks started elsewhere and lose their variables."""
+        """Raises DipError if this would end a cell that runs, or ranks started elsewhere, and lose
+        their variables."""
+        status = self.group.status()
+        if status.get("state") == "busy":
+            verbs, number = ", ".join(changed), status.get("cell")
+            raise DipError(f"{verbs}: cell {number} runs; -r ends it")
         names = self.group.variables()
-        if not names or self._started.get(self.group.path) == self._pids():
+        if not names or self._started.get(self.group.path) == self.group.pids():
             return
         lost = ", ".join(names[:_NAMED])
         if len(names) > _NAMED:

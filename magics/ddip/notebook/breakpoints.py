@@ -21,12 +21,14 @@ def _debugger(shell):
     return getattr(getattr(shell, "kernel", None), "debugger", None)
 
 
-def choose(shell: InteractiveShell, rank: int) -> None:
-    """Makes breakpoints stop on this rank. Raises DipError where a kernel does not debug ranks."""
+def choose(shell: InteractiveShell, word: str) -> None:
+    """Makes breakpoints stop on a rank, or on all. Raises DipError if the kernel debugs none."""
     debugger = _debugger(shell)
     if not hasattr(debugger, "choose"):
         raise DipError("--debug: only the kernel 'DDP (ddipfs)' debugs ranks, if it has debugpy")
-    debugger.choose(rank)
+    if word != "all" and not word.isdecimal():
+        raise DipError(f"--debug: want a rank or all, not '{word}'")
+    debugger.choose(None if word == "all" else int(word))
 
 
 def around(shell: InteractiveShell, group: Group, source: str) -> AbstractContextManager[None]:

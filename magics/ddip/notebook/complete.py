@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 _DOTTED = re.compile(r"((?:[^\W\d]\w*\.)+)([^\W\d]\w*)?$")
 _WORD = re.compile(r"[^\W\d]\w*$")
 _BEHIND_AN_EXPRESSION = (".", ")", "]", "}", "'", '"')  # no file lists the attributes of these
+# x = %dip CODE, unless what is asked for is the notebook's
+_LINE = re.compile(
+    r"\s*(?:[^%#'\"]*=\s*)?%(?:dip|steer|watch)\s(?!(?:.*\s)?(?:-p|--push|--scatter|local)\s)"
+)
 _PULLS = re.compile(r"%dipull\s|%dip\s(.*\s)?--gather\s")
 
 
@@ -127,13 +131,15 @@ class Helper:
         from IPython.core.completer import SimpleCompletion
 
         found, text = [], context.text_until_cursor
-        if _PULLS.match(text.rpartition("\n")[2]):
+        line = text.rpartition("\n")[2]
+        if _PULLS.match(line):
             if (group := self._known()) is not None:
                 begun = _fragment(text)
                 names = [name for name in group.variables() if name.startswith(begun)]
                 found = [(name, "instance") for name in names]
-        elif self._is_remote(context.full_text) and (group := self._known()) is not None:
-            found = candidates(group, text)
+        elif _LINE.match(line) or self._is_remote(context.full_text):
+            if (group := self._known()) is not None:
+                found = candidates(group, text)
         return {
             "completions": [SimpleCompletion(text=text, type=kind) for text, kind in found],
             "suppress": bool(found),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
 
@@ -29,7 +30,9 @@ if TYPE_CHECKING:
 
 LOCALLY = "#dip_locally"  # as the first line of a cell: %autodip leaves it alone
 _NAMES = ("makedip", "dip", "steer", "watch", "autodip", "dipush", "dipull", "dipper")
-_MAGIC = re.compile(r"(?:[\w, ]+=\s*)?%%?(\w*)")  # the magic that a cell begins with
+_DIRECTIVE = re.compile(r"#\s*ddip( run| frame)?:")  # ddipfs(4): for the ranks
+# the magic that a cell begins with, as in r = %dip x
+_MAGIC = re.compile(r"(?:(?:[\w ,.:*()]|\[[^]=]*\])+=\s*)?%%?(\w*)")
 # Where all cells run on the ranks, those that begin with one of these magics do not.
 _HERE = (*_NAMES, "local", "pip", "conda", "mamba", "micromamba", "uv", "connect_info", "qtconsole")
 
@@ -136,7 +139,24 @@ class DdipMagics(Magics):
             patches.INSPECT.of(kernel)
             patches.SHUTDOWN.of(kernel)
 
-    def _prepare(self, name, source):
+    def _prepare_new(self, group):
+        """Prepares ranks for the application of the group that are new since it was."""
+        with group.existing():
+            before, now = group.prepared, group.pids()
+        new = [rank for rank, pid in enumerate(now) if pid is None or pid not in before]
+        if not new or not any(now):  # the group is stopped
+            return
+        they = "is new, and is" if len(new) == 1 else "are new, and are"
+        print(f"{group.app}: {rank_lists.name(new)} {they} prepared")
+        words, chosen = rank_lists.spell(new), group.chosen
+        try:
+            self._prepare(group.app, apps.source(group.app), words)
+            for command in chosen.values():
+                run.run(self.shell, group, apps.command(group.app, command), new, ranks=new)
+        finally:
+            group.prepared, group.chosen = now, chosen
+
+    def _prepare(self, name, source, ranks=None):
         """Runs an application's source on the ranks; reports a missing package without an error."""
         from ddip.cells.cell import Interrupts, follow, submitted
 
@@ -148,15 +168,15 @@ class DdipMagics(Magics):
                     texts.setdefault(message["rank"], []).append(message["text"])
 
         group = self.attachment.group
-        with Interrupts() as interrupts, submitted(group, source) as cell:
+        with Interrupts() as interrupts, submitted(group, source, ranks) as cell:
             end = follow(cell, take, interrupts=interrupts)
         if end["state"] != "ok":
             raise failure(cell, {}, end)
         lines = {rank: "".join(pieces).strip() for rank, pieces in sorted(texts.items())}
         if all(line.startswith(f"{name}: ") for line in lines.values()):
-            print(lines[0], file=sys.stderr)
+            print(next(iter(lines.values()), ""), file=sys.stderr)
             return
-        group.app = name
+        group.app, group.prepared, group.chosen = name, group.pids(), {}
         if self.verbose:
             print(f"{name}:", *lines.values(), sep="\n")
 
@@ -240,9 +260,8 @@ class DdipMagics(Magics):
     )
     @argument(
         "--debug",
-        type=int,
         metavar="RANK",
-        help="in the kernel DDP (ddipfs): breakpoints stop on this rank. Default: 0.",
+        help="in the kernel DDP (ddipfs): breakpoints stop on this rank, or on all. Default: 0.",
     )
     @argument("--auto", action="store_true", help="set by %%autodip in the lines that it adds")
     @argument(
@@ -262,7 +281,8 @@ class DdipMagics(Magics):
         """
         if cell is None:
             line, cell = options.split(self.dip.parser, line)
-        line = self.shell.var_expand(line, depth=2)  # of the caller of IPython's run_…_magic()
+        if line:
+            line = self.shell.var_expand(line, depth=2)  # of the caller of IPython's run_…_magic()
         args = self._dip_args(line)
         if args.push:
             self._push(args.push, args.group)
@@ -343,9 +363,12 @@ class DdipMagics(Magics):
         see = args.see or self._see
         if args.appcmd or self.verbose:
             group.check()  # these ask it what it is
+        if group.app is not None:
+            self._prepare_new(group)
         if args.appcmd:
-            command = apps.command(group.app, options.words(args.appcmd))
-            run.run(self.shell, group, command, see=["all"])
+            words = options.words(args.appcmd)
+            run.run(self.shell, group, apps.command(group.app, words), see=["all"])
+            group.chosen = group.chosen | {words[0]: words}
             if not source.strip():
                 return None
         if self.verbose:
@@ -355,12 +378,17 @@ class DdipMagics(Magics):
             )
         if args.noblock:
             return run.detach(self.shell, group, source, see, args.ranks)
-        debugged = breakpoints.around(self.shell, group, source)
-        with debugged, live.plotting(self.shell, group, args.plot):
-            value, _ = run.run_cell(
-                self.shell, group, source, see, args.quiet, args.ranks, args.linked
-            )
-        return value() if is_used() else None
+        debugged, used = breakpoints.around(self.shell, group, source), is_used()
+        try:
+            with debugged, live.plotting(self.shell, group, args.plot):
+                value, _ = run.run_cell(
+                    self.shell, group, source, see, args.quiet, args.ranks, args.linked, used
+                )
+        except RemoteError:
+            with contextlib.suppress(OSError):  # the group is gone, too
+                self.attachment.tell_restart(group)
+            raise
+        return value() if used else None
 
     def _replay(self, args):
         group = self.attachment.need(args.group)
@@ -416,8 +444,8 @@ class DdipMagics(Magics):
     def autodip(self, line: str) -> None:
         """Run the cells after this one on the ranks, as if each began with %%dip.
 
-        A cell whose first line begins with % is left alone; one that begins with #dip_locally
-        runs in the notebook.
+        A cell whose first line begins with %, or is x = %dip …, is left alone; one that begins with
+        #dip_locally runs in the notebook.
         """
         words = options.bind(options.words(line), "-a", "--args")
         args = self.autodip.parser.parse_args(words)
@@ -453,10 +481,10 @@ class DdipMagics(Magics):
             return first.split()[0] == "%%dip" and "local" not in words
         if not self._auto or not code.strip() or first.startswith(LOCALLY):
             return False
-        if not self._takes_all:
-            return not first.startswith("%")
+        if not self._takes_all and first.startswith("%"):
+            return False
         magic = _MAGIC.match(first)
-        return magic is None or magic[1] not in _HERE
+        return magic is None or magic[1] not in (_HERE if self._takes_all else _NAMES)
 
     def take_all(self, restarted: str | None = None) -> None:
         """Runs all cells on the ranks from now on, but those that begin with %%local or one of the
@@ -536,9 +564,11 @@ class DdipMagics(Magics):
 def _with_first_line(comment, cell):
     """A cell with a comment in place of its %%dip: line numbers are those that the user sees.
 
-    One that begins with another cell magic stays as it is: that must be in the first line.
+    One that begins with another cell magic, or with a line such as `# ddip frame: 0`, stays as it
+    is: that must be in the first line.
     """
-    return cell if cell.lstrip().startswith("%%") else f"{comment}\n{cell}"
+    is_first = cell.lstrip().startswith("%%") or _DIRECTIVE.match(cell)
+    return cell if is_first else f"{comment}\n{cell}"
 
 
 def _is_users_cell(shell):

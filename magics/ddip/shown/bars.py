@@ -18,17 +18,22 @@ _BAR = re.compile(
     r"(?P<right> .*\[.*)"
 )
 _LONGEST = 1000  # characters of a line that may be a bar
+# All rows are of one height, and a bar shrinks before its row is cut off: an output area must get
+# no scroll bar, whose coming and going would move what is below it.
 _BLOCK = (
-    '<div style="margin:0;padding-left:var(--jp-code-padding,0);'
+    '<div style="margin:0;overflow:hidden;padding-left:var(--jp-code-padding,0);'
     "font-family:var(--jp-code-font-family,monospace);font-size:var(--jp-code-font-size,1em);"
     'line-height:var(--jp-code-line-height,1.3)">{}</div>'
 )
-_LINE = '<div style="white-space:pre-wrap">{}</div>'
+_HEIGHT = "height:calc(1em*var(--jp-code-line-height,1.3))"
+_LINE = f'<div style="white-space:pre-wrap;overflow-wrap:anywhere;min-{_HEIGHT}">' + "{}</div>"
 _ROW = (
-    '<div style="white-space:pre">{left} <span role="progressbar" aria-valuenow="{percent}" '
-    'style="display:inline-block;vertical-align:middle;width:20em;height:1.2em;'
-    'background:rgba(128,128,128,.2)"><span style="display:inline-block;vertical-align:top;'
-    'width:{percent}%;height:100%;background:{colour}"></span></span>{right}</div>'
+    f'<div style="display:flex;align-items:center;white-space:pre;overflow:hidden;{_HEIGHT}">'
+    '<span style="flex:none">{left} </span>'
+    '<span role="progressbar" aria-valuenow="{percent}" style="flex:0 1 20em;min-width:2em;'
+    'height:90%;background:rgba(128,128,128,.2)"><span style="display:block;'
+    'width:{percent}%;height:100%;background:{colour}"></span></span>'
+    '<span style="flex:0 1 auto;overflow:hidden">{right}</span></div>'
 )
 _RUNS, _DONE, _FAILED = (
     f"var(--jp-{name}-color1,{colour})"

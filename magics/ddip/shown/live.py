@@ -20,6 +20,7 @@ from ddip.shown.sink import Sink
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
     from typing import Any
 
     from IPython.core.interactiveshell import InteractiveShell
@@ -106,14 +107,15 @@ def top(shell: InteractiveShell | None, group: Group) -> None:
 # ---- %%dip --plot
 
 
-@contextlib.contextmanager
 def plotting(
     shell: InteractiveShell | None, group: Group, names: Sequence[str] | None
-) -> Iterator[None]:
+) -> AbstractContextManager[None]:
     """Within it, draws these variables of all ranks, every second or less often."""
-    if not names:
-        yield
-        return
+    return _plotting(shell, group, names) if names else contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def _plotting(shell: InteractiveShell | None, group: Group, names: Sequence[str]) -> Iterator[None]:
     try:
         from matplotlib.figure import Figure
     except ImportError:

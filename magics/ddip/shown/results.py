@@ -20,6 +20,10 @@ _LITERAL_CHARS = 100_000  # a longer text is not turned into a value
 _ELIDED = "..."  # stands for what was not shown
 
 
+_ONLY_SHOWN = "this is the text that a rank has shown of its value"
+_WAY = "set a variable there, and %dipull brings the object"
+
+
 class Shown:
     """A result that is not a literal; it displays as it did in the cell."""
 
@@ -32,6 +36,17 @@ class Shown:
 
     def _repr_mimebundle_(self, include=None, exclude=None):
         return self.data, self.metadata
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # what libraries try
+            raise AttributeError(name)
+        raise AttributeError(f"{_ONLY_SHOWN}, which has no {name}: {_WAY}")
+
+    def _refuse(self, *args):
+        raise TypeError(f"{_ONLY_SHOWN}: {_WAY}")
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = _refuse
+    __getitem__ = __float__ = __neg__ = __matmul__ = __call__ = _refuse
 
 
 Out: dict[int, Any] = {}  # number of a cell -> what values() gives for it
