@@ -355,7 +355,7 @@ def run_cell(
         return OK
     if choice.steers:
         tool.show(f"exec 3<>{tool.path('steer')}; dd >&3 <<<SOURCE; read number rest <&3")
-        opened = cells.steered(tool.group, source)
+        opened: AbstractContextManager[cells.Cell] = cells.steered(tool.group, source)
     else:
         tool.show(f"exec 3<>{tool.path('stream' + ranks)}; dd >&3 <<<SOURCE; cat <&3")
         opened = cells.submitted(tool.group, source, choice.ranks)

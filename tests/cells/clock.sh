@@ -78,7 +78,7 @@ while True:
     except KeyboardInterrupt:
         if caught: raise
         caught = 1'
-until_true grep -q ' in forward$' "$G/rank0/stack" "$G/rank1/stack"
+for rank in 0 1; do until_true grep -q ' in forward$' "$G/rank$rank/stack"; done
 echo interrupt >"$G/ctl"
 until_true steps 3
 agrees 'after an interrupt' forward

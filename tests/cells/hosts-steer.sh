@@ -4,10 +4,10 @@
 . "$(dirname "$0")/../lib.sh"
 
 export DDIP_TEST_HOSTS='sh -c' XDG_CACHE_HOME=$T/cache
-for name in steer watch save_running straggler; do
+for name in watch save_running straggler; do
 	status=0
 	"$ROOT/tests/cells/$name.sh" || status=$? # its own commands are guarded
 	[ $status -ne 77 ] || skip "$name was skipped"
 	[ $status -eq 0 ] || bad "$name over hosts: status $status"
 done
-KINDS='sharded flat' COUNT=5 "$ROOT/tests/cells/steer_programs.sh" || bad 'programs over hosts'
+KINDS=sharded COUNT=5 "$ROOT/tests/cells/steer_programs.sh" || bad 'programs over hosts'

@@ -84,6 +84,16 @@ printf '# ddip frame: 0\nprint(b)\n' >"$G/rank1/cell"
 is 'by its file' "$(cat "$G/cells/last/rank1/stdout")" '[1, 1]'
 printf '\357\273\277# ddip frame: 0\nprint(b, 2)\n' >"$G/rank1/cell"
 is 'of an editor that marks UTF-8' "$(cat "$G/cells/last/rank1/stdout")" '[1, 1] 2'
+# without a number it is no cell, and what failed is kept
+for word in '' ' ' x -1 12345; do
+	is "the frame '$word'" "$(errno write "$G/rank1/cell" "# ddip frame:$word
+print('it runs')")" ENOEXEC
+	like "what it says of '$word'" "$(tail -n 1 "$G/error")" \
+		"first line: want '# ddip frame: N', the number of a frame of the last failure, 0 the innermost: "
+done
+like 'what was wrong' "$(tail -n 1 "$G/error")" "innermost: not '12345'"
+printf '# ddip frame:0\nprint(b, 3)\n' >"$G/rank1/cell"
+is 'a number is enough' "$(cat "$G/cells/last/rank1/stdout")" '[1, 1] 3'
 fails cell 'def g(a):
     return [8][a]
 g(rank)'

@@ -52,14 +52,14 @@ echo 'import time, torch.distributed as dist; go = True' >"$G/cell"
 submit 'while go: time.sleep(0.01)'
 is 'without steps' "$(errno write "$G/ctl" "save '$T/work/none'")" ETIMEDOUT
 is 'nothing is there' "$(ls "$T/work")" ck
-echo interrupt >"$G/ctl"
+over
 echo 'grace 5' >"$G/ctl"
 submit 'time.sleep(0.5); late = 1'
 is 'one that ends first' "$(errno write "$G/ctl" "save '$T/work/after'")" 0
 ok grep -q '"late"' after/manifest.json
 submit 'while go: time.sleep(0.01)' "$G/rank1/cell"
 errno write "$G/ctl" "save '$T/work/behind'" >"$T/outcome" &
-until_true grep -q state=queued "$G/queue"
+until_true grep -q 'state=queued .* ranks=0,1 ' "$G/queue"
 echo interrupt >"$G/rank1/ctl"
 wait $!
 is 'behind the cell of some ranks' "$(cat "$T/outcome")" 0

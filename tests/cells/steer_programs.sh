@@ -16,12 +16,14 @@ mount_torch -o size=2
 mkdir "$T/work"
 cd "$T/work" || give_up 'a directory'
 
-# shellcheck disable=SC2086 # words
-"$TORCH_PYTHON" -m torch.distributed.run --nproc-per-node 2 "$program" $kinds ddp >"$T/plain" 2>"$T/err" ||
-	bad "without: $(tail "$T/err")"
-# shellcheck disable=SC2086
-"$BUILD/ddip" run -f "$program" $kinds ddp >"$T/loaded" 2>&1 || bad "with: $(tail "$T/loaded")"
-is "the same numbers" "$(grep -E " [0-9a-f]{64} [0-9a-f]{64}$" "$T/loaded")" "$(cat "$T/plain")"
+if [ -z "${DDIP_TEST_HOSTS:-}" ]; then # the numbers do not depend on where the ranks are
+	# shellcheck disable=SC2086 # words
+	"$TORCH_PYTHON" -m torch.distributed.run --nproc-per-node 2 "$program" $kinds ddp >"$T/plain" 2>"$T/err" ||
+		bad "without: $(tail "$T/err")"
+	# shellcheck disable=SC2086
+	"$BUILD/ddip" run -f "$program" $kinds ddp >"$T/loaded" 2>&1 || bad "with: $(tail "$T/loaded")"
+	is "the same numbers" "$(grep -E " [0-9a-f]{64} [0-9a-f]{64}$" "$T/loaded")" "$(cat "$T/plain")"
+fi
 
 for kind in $kinds; do
 	"$BUILD/ddip" run -f "$program" "$kind" >"$T/program" 2>&1 &
