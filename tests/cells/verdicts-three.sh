@@ -87,6 +87,7 @@ if rank == 0: dist.all_reduce(ones(), group=some)
 elif rank == 1: dist.barrier()
 else: spin()'
 until_true grep -qE '^rank 2 is in no .*; rank 0 waits for it in all_reduce 1 ' "$G/stall"
+until_true grep -q '; rank 1 waits for them in barrier 1 ' "$G/stall"
 like 'a rank that waits for others is not named first' "$(cat "$G/stall")" \
 	"^rank 2 is in no collective $at; rank 0 waits for it in all_reduce 1 $at"$'\n'".*; rank 1 waits for them in barrier 1 "
 over
