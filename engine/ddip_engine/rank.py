@@ -22,7 +22,7 @@ from errno import EINTR, EIO, ENOSYS
 import _ddip
 from ddip_engine import facts, hooks, interface, patches, raised, service, state
 from ddip_engine.cells import cell as cells
-from ddip_engine.cells import ddip_module, handlers, libraries, run, shell, steer, streams
+from ddip_engine.cells import ddip_module, libraries, run, shell, steer, streams
 from ddip_engine.data import clone_load, gpu, gpu_lost, table, values
 from ddip_engine.data.view import Incoming, one_line
 from ddip_engine.groups import collectives, dist, flight, repair, selftest
@@ -78,7 +78,6 @@ def _serve() -> bool:
             sent = _ddip.replies()
             gpu_lost.leave_if_lost()
             dist.idle()
-            handlers.run_late()
         return True
     except SystemExit:
         raise
@@ -414,8 +413,7 @@ def _clone(tag: int, fd: int, size: int) -> tuple[bytes, bytes, int, bool]:
 
 def _rebuild(fd: int, generation: int, env: bytes) -> tuple[str]:
     whole = _take_place(env)
-    with handlers.deferred(run.HANDLERS):  # the other ranks wait for this one
-        return (repair.rebuild(generation, whole),)
+    return (repair.rebuild(generation, whole),)
 
 
 def _selftest(fd: int, number: int, sizes: str) -> tuple[bytes, int, int]:

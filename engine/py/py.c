@@ -14,43 +14,6 @@ PyMODINIT_FUNC PyInit__ddip(void);
 /* How many this thread has sent: a signal handler of the user's may raise just after one. */
 static __thread unsigned long replies;
 
-/* Returns the next message of a queue as a tuple, None at the end. */
-static PyObject *
-take(struct rank_queue *q)
-{
-	for (;;) {
-		struct item *it = NULL;
-		int r = 0;
-
-		if (rank_forked())
-			Py_RETURN_NONE;
-		if (rank_queue_try(q, &it)) {
-			r = 1;
-		} else {
-			Py_BEGIN_ALLOW_THREADS r = rank_queue_take(q, &it);
-			Py_END_ALLOW_THREADS
-		}
-		if (r == 0)
-			Py_RETURN_NONE;
-		if (r > 0)
-			return py_message_tuple(it);
-		if (PyErr_CheckSignals() < 0)
-			return NULL;
-	}
-}
-
-static PyObject *
-py_next(PyObject *module, PyObject *unused)
-{
-	PyObject *message = take(&rank_main);
-
-	if (message && message != Py_None) {
-		Py_BEGIN_ALLOW_THREADS rank_nccl_settle();
-		Py_END_ALLOW_THREADS
-	}
-	return message;
-}
-
 /* Releases an object that nobody reads any more. */
 static void
 unpin(struct item *it)
@@ -183,80 +146,6 @@ py_replies(PyObject *module, PyObject *unused)
 }
 
 static PyObject *
-py_probe_signal(PyObject *module, PyObject *unused)
-{
-	return PyLong_FromLong(rank_cell_probe_signal());
-}
-
-static PyObject *
-py_probed(PyObject *module, PyObject *args)
-{
-	if (!rank_forked())
-		rank_cell_probed();
-	Py_RETURN_NONE;
-}
-
-static PyObject *
-py_enter(PyObject *module, PyObject *number)
-{
-	unsigned long cell = PyLong_AsUnsignedLong(number);
-
-	if (PyErr_Occurred())
-		return NULL;
-	rank_sigint_begin();
-	rank_cell_enter((uint32_t)cell);
-	rank_collective_reset();
-	if (PyErr_CheckSignals() < 0)
-		return NULL;
-	Py_RETURN_NONE;
-}
-
-static PyObject *
-py_resume(PyObject *module, PyObject *number)
-{
-	unsigned long cell = PyLong_AsUnsignedLong(number);
-
-	if (PyErr_Occurred())
-		return NULL;
-	rank_cell_enter((uint32_t)cell);
-	if (PyErr_CheckSignals() < 0)
-		return NULL;
-	Py_RETURN_NONE;
-}
-
-static PyObject *
-py_pause(PyObject *module, PyObject *unused)
-{
-	return PyLong_FromLong(rank_cell_leave());
-}
-
-static PyObject *
-py_leave(PyObject *module, PyObject *unused)
-{
-	int missed = rank_cell_leave();
-
-	rank_stdin_cell_ended();
-	return PyLong_FromLong(missed);
-}
-
-static PyObject *
-py_interrupt_wanted(PyObject *module, PyObject *unused)
-{
-	return PyLong_FromLong(rank_forked() ? 0 : rank_cell_wanted());
-}
-
-static PyObject *
-py_own_handler(PyObject *module, PyObject *args)
-{
-	int own, ours;
-
-	if (!PyArg_ParseTuple(args, "pp:own_handler", &own, &ours))
-		return NULL;
-	rank_sigint_set(own, ours);
-	Py_RETURN_NONE;
-}
-
-static PyObject *
 py_store_socket(PyObject *module, PyObject *args)
 {
 	int fd, is_open;
@@ -270,22 +159,6 @@ py_store_socket(PyObject *module, PyObject *args)
 	else
 		rank_store_close(fd);
 	Py_RETURN_NONE;
-}
-
-static PyObject *
-py_repeat(PyObject *module, PyObject *number)
-{
-	unsigned long cell = PyLong_AsUnsignedLong(number);
-
-	if (PyErr_Occurred())
-		return NULL;
-	return PyBool_FromLong(!rank_forked() && rank_cell_repeat((uint32_t)cell));
-}
-
-static PyObject *
-py_probe(PyObject *module, PyObject *unused)
-{
-	return PyBool_FromLong(!rank_forked() && rank_cell_probe());
 }
 
 static PyObject *
@@ -584,13 +457,14 @@ static PyMethodDef methods[] = {
     {"error", py_error, METH_VARARGS, "error(tag, errno, text, traceback='')"},
     {"replies", py_replies, METH_NOARGS, "The number of replies and errors of this thread"},
     {"notify", py_notify, METH_VARARGS, "notify(type, *fields)"},
-    {"enter", py_enter, METH_O, "enter(cell): its user code begins"},
+    {"enter", py_enter, METH_VARARGS, "enter(cell, users): its code begins"},
     {"leave", py_leave, METH_NOARGS,
 	"User code ends; 0, or 1 + the cause of an interrupt that was not raised"},
     {"probe_signal", py_probe_signal, METH_NOARGS, "The signal to register probed for"},
     {"probed", py_probed, METH_VARARGS, "Signal handler: Python runs handlers"},
     {"interrupt_wanted", py_interrupt_wanted, METH_NOARGS, "Is a SIGINT for user code?"},
     {"own_handler", py_own_handler, METH_VARARGS, "own_handler(own, ours): of SIGINT"},
+    {"handles", py_handles, METH_VARARGS, "handles(signum, bool): the program handles it"},
     {"store_socket", py_store_socket, METH_VARARGS,
 	"store_socket(fd, bool): fd is (not) a store connection"},
     {"repeat", py_repeat, METH_O, "repeat(cell): SIGINT again; False: it does not run"},

@@ -8,7 +8,9 @@
  * its name in the protocol ("Trun"), fd an int or -1 (the receiver closes it); s fields are str,
  * d fields bytes, numbers int.
  *
- *   next() -> tuple            blocks without the GIL; None: exit now (Nquit)
+ *   next() -> tuple            blocks without the GIL; None: exit now (Nquit). It raises what a
+ *                              handler of the program's raises meanwhile. A request that was not
+ *                              answered before is answered now, with EIO
  *   serve() -> tuple           the same for a service thread, which blocks all signals from then on
  *   rescue() -> tuple          the same for the thread that ends NCCL's collectives (Nabort): the
  *                              service thread may be waiting for the GPU that they block
@@ -31,9 +33,11 @@
  *   error(tag, errno, text, traceback="")  sends Rerror
  *   replies() -> int           how many of these three this thread has sent
  *   notify(type, *fields)      sends an N
- *   enter(cell), leave()       user code of this cell begins, ends: an interrupt reaches only this
- *                              code. leave() returns 1 + enum interrupt_why if one came and was not
- *                              raised, else 0
+ *   enter(cell, users), leave()  code of this cell begins, ends: an interrupt reaches only this
+ *                              code; and if it is the user's, the program's signal handlers run,
+ *                              as they do in next(). leave() returns 1 + enum interrupt_why if an interrupt came
+ *                              and was not raised, else 0. It raises what a handler raises that
+ *                              runs at last; called again, it does not
  *   interrupt_wanted() -> int  for the SIGINT handler: 0, nothing is to be raised; else 1 + enum
  *                              interrupt_why. Nonzero only while user code runs; the daemon
  *                              is then notified that it is raised (Nsignalled), or held for it
@@ -43,6 +47,8 @@
  *                              Sends SIGINT again if it was ignored when it came
  *   own_handler(own, ours)     own: the program handles SIGINT itself; ours: the engine's handler
  *                              does. Called after each signal.signal()
+ *   handles(signum, bool)      the program has set a handler of its own for this signal, not SIGINT;
+ *                              or has no longer one. Called after each signal.signal()
  *   store_socket(fd, bool)     fd has become, or ceases to be, a connection to the store
  *   repeat(cell) -> bool       sends the SIGINT of an interrupt again; False: that cell does not
  *                              run
@@ -158,6 +164,20 @@ PyObject *py_cancel(PyObject *module, PyObject *args);
 PyObject *py_cancelled(PyObject *module, PyObject *tag);
 PyObject *py_forget(PyObject *module, PyObject *tag);
 PyObject *py_is_cancelled(PyObject *module, PyObject *unused);
+
+/* py_main.c */
+PyObject *py_next(PyObject *module, PyObject *unused);
+PyObject *py_enter(PyObject *module, PyObject *args);
+PyObject *py_resume(PyObject *module, PyObject *number);
+PyObject *py_pause(PyObject *module, PyObject *unused);
+PyObject *py_leave(PyObject *module, PyObject *unused);
+PyObject *py_handles(PyObject *module, PyObject *args);
+PyObject *py_interrupt_wanted(PyObject *module, PyObject *unused);
+PyObject *py_own_handler(PyObject *module, PyObject *args);
+PyObject *py_probe_signal(PyObject *module, PyObject *unused);
+PyObject *py_probed(PyObject *module, PyObject *args);
+PyObject *py_repeat(PyObject *module, PyObject *number);
+PyObject *py_probe(PyObject *module, PyObject *unused);
 
 /* py_device.c */
 /* Sets OSError(errno, text) and returns NULL. */

@@ -21,6 +21,7 @@
  *   rank_gil.c    holding the GIL, so that no Python code runs
  *   rank_stack.c  the Python stacks of the rank
  *   rank_sigint.c  whether the program handles SIGINT itself
+ *   rank_handlers.c  the program's handlers of other signals
  *   rank_store.c  the rank's connections to the store
  *   rank_title.c  the process title that ps shows
  */
@@ -89,6 +90,7 @@ bool rank_queue_try(struct rank_queue *q, struct item **it);
 /* Does the main thread have a queued message or an unanswered request? */
 bool rank_queue_main_busy(void);
 void rank_queue_answered(uint64_t tag); /* any thread's request */
+uint64_t rank_queue_unanswered(void);	/* the main thread's request; 0: none */
 
 /* Around a fork: all queues. */
 void rank_queue_lock_all(void);
@@ -393,6 +395,14 @@ void rank_sigint_begin(void); /* when a cell begins */
 void rank_sigint_interrupted(void);
 /* Does the program handle SIGINT itself, and has it been interrupted no more than once? */
 bool rank_sigint_ends_itself(void);
+
+/* rank_handlers.c: in the main thread. */
+/* own: a handler of the program's in Python is set for this signal, which is not SIGINT. */
+void rank_handlers_set(int signo, bool own);
+/* From now on, until they are released, none of them runs. Signals that Python has noticed before
+ * may still be handled. */
+void rank_handlers_hold(void);
+void rank_handlers_release(void); /* also if none is held; raises the signals that came meanwhile */
 
 /* rank_store.c: not called in a forked child, so that fork(2) need not take its lock. */
 void rank_store_open(int fd);  /* fd is now a connection to the store */

@@ -111,6 +111,12 @@ rank_queue_answered(uint64_t tag)
 	atomic_compare_exchange_strong(&main_tag, &tag, 0);
 }
 
+uint64_t
+rank_queue_unanswered(void)
+{
+	return main_tag;
+}
+
 bool
 rank_queue_try(struct rank_queue *q, struct item **it)
 {

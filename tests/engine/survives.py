@@ -4,6 +4,7 @@
 import os
 import signal
 import sys
+from errno import EIO
 
 import wire
 from wire import Agent, same, until
@@ -58,6 +59,60 @@ def test_a_signal_handler_raises():
         r, _, _ = a.run(0, IN_TABLE)
         same((r.outcome, r.error), (RAISED, "TimeoutError: late"))
         assert b"ddip_engine" not in r.traceback and b"in late" in r.traceback, r.traceback
+        check_next(a)
+
+
+STORM = """
+left = 2000
+def stray(*args):
+    global left
+    left -= 1
+    if not left:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    raise TimeoutError("stray")
+signal.signal(signal.SIGALRM, stray)
+signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+"""
+
+
+def test_a_signal_handler_raises_all_the_time():
+    """It ends the code of cells, IPython's that runs around them among it, and nothing of what the
+    rank does between cells: each request gets its answer."""
+    with Agent() as a:
+        a.spawn(0)
+        same(a.run(0, HANDLER)[0].outcome, OK)
+        a.run(0, STORM)
+        ended = [a.run(0, "kept, left")[0]]
+        while ended[-1].value != b"(7, 0)":
+            ended.append(a.run(0, "kept, left")[0])
+        assert {r.outcome for r in ended} == {OK, RAISED}, {(r.outcome, r.error) for r in ended}
+        for r in ended:
+            assert r.error or r.value.startswith(b"(7, "), (r.outcome, r.value)
+            assert b"ddip_engine" not in r.traceback, r.traceback.decode()
+        check_next(a)
+        told = a.spool(0, "stderr")  # of those that came between cells, none within another's text
+        assert b"During handling" not in told, told.decode()
+
+
+UNANSWERED = """
+from ddip_engine import rank as engine
+send, fail = engine._send, engine._fail
+def late(*args):
+    if args[0] != 0:
+        raise TimeoutError("late")
+    engine._send, engine._fail = send, fail  # told as between cells
+engine._send = engine._fail = late
+"""
+
+
+def test_an_answer_cannot_be_made():
+    """As if a thread of the program's let a handler run, while the rank tells what one raised."""
+    with Agent() as a:
+        a.spawn(0)
+        same(a.run(0, HANDLER)[0].outcome, OK)
+        r = a.call("Trun", 0, 2, 1, UNANSWERED, mark=True)
+        same((r.name, r.errno, r.text), ("Rerror", EIO, "an exception has ended the rank's answer"))
+        a.send("Nsignal", 0, signal.SIGUSR1, 0)
         check_next(a)
 
 

@@ -37,6 +37,8 @@ class Interruptible:
     the cell's code begins, or never. A second one is raised anywhere: something there hangs.
     """
 
+    users = True  # code of the user's: the program's signal handlers run in it
+
     def __init__(self, number):
         self.number = number
         self.interrupted = False  # a KeyboardInterrupt was raised in it

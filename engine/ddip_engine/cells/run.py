@@ -77,13 +77,12 @@ def _probed(signum, frame):
         _ddip.probed(signum, frame)
 
 
-HANDLERS = (_on_sigint, _probed)
-
-
 def install():
     """Handles SIGINT; a child that user code forks handles it like any Python program."""
     signal.signal(signal.SIGINT, _on_sigint)
     signal.signal(_ddip.probe_signal(), _probed)
+    for signalnum in signal.valid_signals() - {signal.SIGINT, _ddip.probe_signal()}:
+        _ddip.handles(signalnum, callable(signal.getsignal(signalnum)))  # a preload's
     patches.SIGNAL.replace(_watched)
     os.register_at_fork(after_in_child=_in_child)
 
@@ -92,9 +91,13 @@ def _watched(real):
     @functools.wraps(real)
     def watched(signalnum, handler):
         old = real(signalnum, handler)
-        if signalnum == signal.SIGINT and os.getpid() == state.pid:
+        if os.getpid() != state.pid:
+            return old
+        if signalnum == signal.SIGINT:
             ours = handler is _on_sigint
             _ddip.own_handler(not ours and handler is not signal.default_int_handler, ours)
+        else:
+            _ddip.handles(signalnum, callable(handler) and handler is not _probed)
         return old
 
     return watched
@@ -108,7 +111,7 @@ def _in_child():
 def _armed(cell, runner):
     """Runs user code so that an interrupt for this cell is raised in it, or here."""
     try:
-        _ddip.enter(cell.number)
+        _ddip.enter(cell.number, cell.users)
         state.entered = cell.number
         return runner(cell)
     finally:
@@ -140,11 +143,14 @@ def within(cell, function):
     outer, missed = _cell, _ddip.pause()
     _cell = cell
     try:
-        _ddip.resume(cell.number)
-        ended = function(cell)
+        try:
+            _ddip.resume(cell.number)
+            ended = function(cell)
+        finally:
+            cell.interrupted_late = _ddip.pause() or cell.held is not None
     except BaseException as e:  # whatever user code raises
         ended = cells.Ended(e)
-    cell.interrupted_late = _ddip.pause() or cell.held is not None
+        cell.interrupted_late = _ddip.pause() or cell.interrupted_late
     _cell = outer
     _ddip.resume(outer.number)
     if missed:  # it is held now
@@ -166,6 +172,7 @@ class _Work(cells.Interruptible):
     """Work of the engine itself that can be interrupted like a cell."""
 
     file = "<selftest>"
+    users = False
 
 
 def interruptible(number, function):
