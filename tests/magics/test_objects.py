@@ -231,6 +231,7 @@ def test_completion():
         for line in ("%dip remote_t", "r = %dip remote_t", "x = 1\n%dip -S all remote_t"):
             assert "remote_thing" in matches(line), line
         assert "shiny" in matches("r = %dip remote_thing.s")
+        assert "shiny" in matches("d['r'] = %dip remote_thing.s")
         for line in ("%dip --push remote_t", "%dip --scatter remote_t", "%dip local remote_t"):
             assert "remote_thing" not in matches(line), line
         assert "remote_thing" not in matches("remote_t")

@@ -29,7 +29,8 @@ _WORD = re.compile(r"[^\W\d]\w*$")
 _BEHIND_AN_EXPRESSION = (".", ")", "]", "}", "'", '"')  # no file lists the attributes of these
 # x = %dip CODE, unless what is asked for is the notebook's
 _LINE = re.compile(
-    r"\s*(?:[^%#'\"]*=\s*)?%(?:dip|steer|watch)\s(?!(?:.*\s)?(?:-p|--push|--scatter|local)\s)"
+    r"\s*(?:(?:[^%#'\"]|'[^']*'|\"[^\"]*\")*=\s*)?"
+    r"%(?:dip|steer|watch)\s(?!(?:.*\s)?(?:-p|--push|--scatter|local)\s)"
 )
 _PULLS = re.compile(r"%dipull\s|%dip\s(.*\s)?--gather\s")
 
