@@ -249,6 +249,12 @@ dist.all_reduce(t)
 print(t.item())
 if rank == 1:
     t += 1
+    x = 1
+    x = 2
+    x = 3
+    x = 4
+    x = 5
+    x = 6
 dist.barrier()"""
 
 
@@ -282,6 +288,12 @@ def test_all_ranks():
         assert nb.debug("continue", threadId=1)["success"]
         at = stopped(nb, begun)  # rank 1 alone: rank 0 is in the barrier
         assert at[0]["line"] == 7 and variables(nb, at[0])["rank"] == "1", at
+        since = time.monotonic()
+        for line in range(8, 14):  # rank 0 is not waited for again
+            assert nb.debug("next", threadId=1)["success"]
+            until_event(nb, begun, "stopped")
+            assert frames(nb)[0]["line"] == line
+        assert time.monotonic() - since < 10, time.monotonic() - since  # 12, if it were
         assert nb.debug("continue", threadId=1)["success"]
         assert nb.finish(begun).error is None
         assert frames(nb) == []

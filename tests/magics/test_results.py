@@ -89,8 +89,8 @@ def test_assigned_by_autodip():
         assert nb.ok("d['x'] = %dip --ranks 0-1 rank").data() == []
         assert nb.ok("#dip_locally\nd").data() == ["{'x': [0, 1]}"]
         nb.ok("y = 1; z = 'x=%dip'\nassert rank >= 0")
-        names = nb.ok("#dip_locally\nfrom ddip.notebook import magics\nprint(*magics._NAMES)").text()
-        for name in names.split():
+        nb.ok("#dip_locally\nfrom ddip.notebook import magics")
+        for name in nb.ok("#dip_locally\nprint(*magics._NAMES)").text().split():
             told = nb.run(f"y = 2\nr = %{name} rank").error[1]
             assert "first line of a cell of its own" in told, (name, told)
 

@@ -33,6 +33,7 @@ class Links(Link):
         self._others: dict[int, Link] = {}  # by rank
         self._stops: dict[Link, dict[str, Any]] = {}  # the event of each that is stopped
         self._shown: Link | None = None  # the one whose stop the front end has been told
+        self._late: set[Link] = set()  # waited for in vain, as in a collective; until they stop
         self._moves: Link | None = None  # the one that was shown before the last move
         self._settles: asyncio.Task[None] | None = None
         self._news: set[asyncio.Event] = set()  # those that are set when a rank stops
@@ -77,6 +78,7 @@ class Links(Link):
         if self._settles is not None:
             self._settles.cancel()
         self._stops.clear()
+        self._late.clear()
         self._shown = self._settles = None
         self._runs = False
 
@@ -111,6 +113,7 @@ class Links(Link):
             if not self._runs:  # it stopped while its cell was ended
                 return
             self._stops[link] = event
+            self._late.discard(link)
             for news in self._news:
                 news.set()
             if self._shown is None and self._settles is None:
@@ -131,11 +134,14 @@ class Links(Link):
         news = asyncio.Event()
         self._news.add(news)
         try:
-            while len(self._stops) <= len(self._others):
+            while self._awaited():
                 news.clear()
                 left = end - asyncio.get_running_loop().time()
                 await asyncio.wait_for(news.wait(), max(left, 0))
         except asyncio.TimeoutError:
-            pass
+            self._late |= self._awaited()
         finally:
             self._news.discard(news)
+
+    def _awaited(self):
+        return {self, *self._others.values()} - self._stops.keys() - self._late
