@@ -82,8 +82,11 @@ py_next(PyObject *module, PyObject *unused)
 		return NULL;
 	next = message;
 	message = NULL;
-	Py_BEGIN_ALLOW_THREADS rank_nccl_settle();
-	Py_END_ALLOW_THREADS return next;
+	if (next != Py_None) {
+		Py_BEGIN_ALLOW_THREADS rank_nccl_settle();
+		Py_END_ALLOW_THREADS
+	}
+	return next;
 }
 
 PyObject *
