@@ -417,8 +417,9 @@ def _rebuild(fd: int, generation: int, env: bytes) -> tuple[str]:
 
 
 def _selftest(fd: int, number: int, sizes: str) -> tuple[bytes, int, int]:
+    before = _ddip.collectives()
     lines, wrong = selftest.run_all(sizes, functools.partial(run.interruptible, number))
-    return lines.encode(), wrong, _ddip.collectives()
+    return lines.encode(), wrong, _ddip.collectives() - before
 
 
 def _abort(fd: int, what: int, ms: int) -> None:

@@ -99,9 +99,10 @@ py_enter(PyObject *module, PyObject *args)
 		return NULL;
 	rank_sigint_begin();
 	rank_cell_enter(cell);
-	rank_collective_reset();
-	if (users)
+	if (users) {
+		rank_collective_reset();
 		rank_handlers_release();
+	}
 	if (PyErr_CheckSignals() < 0)
 		return NULL;
 	Py_RETURN_NONE;

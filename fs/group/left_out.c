@@ -14,8 +14,9 @@ left_out_file(const char *word, int cell, int rank, bool runs)
 		const char *of_cell;	 /* NULL: none has it */
 	} rows[] = {{"at", NULL, "traceback"}, {"from", NULL, "traceback"},
 	    {"note", NULL, "traceback"}, {"same_on", NULL, "traceback"}, {"other", NULL, "error"},
-	    {"result", NULL, "result"}, {"straggler", "stall", NULL}, {"waits", "stall", NULL},
-	    {"stall", "stall", NULL}, {"set", NULL, NULL}, {"gone", NULL, NULL}};
+	    {"result", NULL, "result"}, {"straggler", "stall", NULL}, {"pace", "stall", NULL},
+	    {"waits", "stall", NULL}, {"stall", "stall", NULL}, {"set", NULL, NULL},
+	    {"gone", NULL, NULL}};
 
 	if (strcmp(word, "where") == 0)
 		word = rank < 0 ? "stall" : "at";

@@ -318,9 +318,9 @@ add_locals(struct report *r)
 	free(said);
 }
 
-/* Adds who was slow in the last steps of a cell that has ended. */
+/* Adds who was slow in the last steps of a cell that has ended, or what they took. */
 static void
-add_straggler(struct report *r)
+add_pace(struct report *r)
 {
 	const struct cell *c = r->c;
 	struct pace(*pace)[CLOCKS] = xcalloc((size_t)c->n + 1, sizeof(*pace));
@@ -340,9 +340,10 @@ add_straggler(struct report *r)
 		p[i] = (struct paced){c->ranks[i], pace[i]};
 	}
 	found = straggler_find(p, c->n);
-	if (found.n) {
-		text = straggler_text(&found, p, c->n, "");
-		add_clipped(r, "straggler", slice_text(text), SENTENCE_SIZE);
+	if (found.clock != CLOCKS) {
+		text =
+		    found.n ? straggler_text(&found, p, c->n, "") : straggler_pace(&found, p, c->n);
+		add_clipped(r, found.n ? "straggler" : "pace", slice_text(text), SENTENCE_SIZE);
 	}
 	free(text);
 	straggler_free(&found);
@@ -362,6 +363,8 @@ add_now(struct report *r)
 		    r, x->stalled ? "stall" : "waits", slice_text(now->verdict), SENTENCE_SIZE);
 	if (now->straggler)
 		add_clipped(r, "straggler", slice_text(now->straggler), SENTENCE_SIZE);
+	if (now->pace)
+		add_clipped(r, "pace", slice_text(now->pace), SENTENCE_SIZE);
 }
 
 static void
@@ -733,7 +736,7 @@ collect(struct report *r)
 	if (r->now)
 		add_now(r);
 	else if (w->done)
-		add_straggler(r);
+		add_pace(r);
 	if (r->now || w->err.no) {
 		add_said(r, "where");
 		add_locals(r);

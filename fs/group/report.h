@@ -10,9 +10,8 @@ int report_figures(const struct subtask *j);
 
 /* What the ranks of a cell that runs have said when they were asked. */
 struct report_now {
-	const char *verdict,
-	    *straggler; /* who waits for whom, who is slow; NULL: nothing certain */
-	char **said;	/* of each of the cell's ranks, see said.h; NULL: nothing */
+	const char *verdict, *straggler, *pace; /* of stall.h */
+	char **said; /* of each of the cell's ranks, see said.h; NULL: nothing */
 };
 
 /* Appends the report as text, at most REPORT_TEXT_MAX bytes, or as JSON, at most REPORT_JSON_MAX,

@@ -64,6 +64,7 @@ struct stall_sample {
 	uint32_t about;	 /* the cell that the next two are about; 0: any */
 	char *verdict;	 /* the first of what is certain; NULL: nothing */
 	char *straggler; /* likewise, who is slow */
+	char *pace;	 /* likewise, what a step takes if nobody is */
 	int cell;	 /* for the event; 0: none */
 
 	/* Once the ranks have answered. */
@@ -311,6 +312,8 @@ print_straggler(struct stall_sample *s, struct record *out)
 	bool whole = s->looked * MS_PER_S >= floor(straggler_period(found) * MS_PER_S);
 	struct buf where = {0};
 
+	if (!found->n && found->clock != CLOCKS)
+		s->pace = straggler_pace(found, s->paced, s->paced_n);
 	if (!found->n)
 		return;
 	looks_sort(&s->looks);
@@ -547,6 +550,7 @@ free_sample(struct stall_sample *s)
 	free(s->rank);
 	free(s->verdict);
 	free(s->straggler);
+	free(s->pace);
 	free(s);
 }
 
@@ -697,6 +701,12 @@ const char *
 stall_straggler(const struct stall_sample *s)
 {
 	return s->straggler;
+}
+
+const char *
+stall_pace(const struct stall_sample *s)
+{
+	return s->pace;
 }
 
 void

@@ -20,9 +20,11 @@ struct stall_sample *stall_prepare(
 /* Asks each rank where it is. Calls fn, possibly before it returns; the sample then frees itself. A
  * rank that does not answer in time is shown at "-". */
 void stall_ask(struct stall_sample *s);
-/* In fn: the first of what is certain of who waits for whom, and who is slow; NULL: nothing. */
+/* In fn: the first of what is certain of who waits for whom, and who is slow, or if none is, what a
+ * step takes; NULL: nothing. */
 const char *stall_verdict(const struct stall_sample *s);
 const char *stall_straggler(const struct stall_sample *s);
+const char *stall_pace(const struct stall_sample *s);
 /* The sample is no longer wanted: fn will not be called. */
 void stall_cancel(struct stall_sample *s);
 

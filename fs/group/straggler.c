@@ -47,7 +47,7 @@ find_clock(const struct paced *p, int n)
 		bool all = n > 1;
 
 		for (int i = 0; i < n; i++) {
-			all &= p[i].pace[c].steps > 0;
+			all &= p[i].pace[c].steps > 0 && p[i].pace[c].step > 0;
 			least = MIN(least, p[i].pace[c].step);
 			most = MAX(most, p[i].pace[c].step);
 		}
@@ -112,6 +112,31 @@ straggler_text(const struct straggler *s, const struct paced *p, int n, const ch
 		buf_addf(&b, " in %s", other->pace[s->clock].in);
 	buf_addf(&b, " (medians of %u %s)", s->steps,
 	    s->clock == CLOCK_COLLECTIVE ? "collectives" : "steps");
+	return buf_take(&b);
+}
+
+char *
+straggler_pace(const struct straggler *s, const struct paced *p, int n)
+{
+	bool collective = s->clock == CLOCK_COLLECTIVE;
+	int least = 0, most = 0;
+	struct buf b = {0};
+
+	for (int i = 1; i < n; i++) {
+		double waited = p[i].pace[s->clock].waited;
+
+		if (waited < p[least].pace[s->clock].waited)
+			least = i;
+		if (waited > p[most].pace[s->clock].waited)
+			most = i;
+	}
+	add_ms(&b, s->step);
+	buf_addf(&b, " per %s, of which waits ", collective ? "collective" : "step");
+	add_ms(&b, p[least].pace[s->clock].waited);
+	buf_addf(&b, " on rank %d to ", p[least].rank);
+	add_ms(&b, p[most].pace[s->clock].waited);
+	buf_addf(&b, " on rank %d (medians of %u %s)", p[most].rank, s->steps,
+	    collective ? "collectives" : "steps");
 	return buf_take(&b);
 }
 

@@ -25,7 +25,7 @@ struct report_open {
 	bool as_json;
 	struct stall_sample *sample; /* NULL: has answered */
 	struct glance **asked; /* of each of the cell's ranks; NULL: none, or it has answered */
-	char **said, *verdict, *straggler;
+	char **said, *verdict, *straggler, *pace;
 	int left;
 };
 
@@ -38,6 +38,7 @@ free_open(struct report_open *o)
 	free(o->asked);
 	free(o->verdict);
 	free(o->straggler);
+	free(o->pace);
 	cell_unref(o->c);
 	free(o);
 }
@@ -46,7 +47,7 @@ free_open(struct report_open *o)
 static void
 answered(struct report_open *o)
 {
-	struct report_now now = {o->verdict, o->straggler, o->said};
+	struct report_now now = {o->verdict, o->straggler, o->pace, o->said};
 	struct req *r = o->r;
 
 	if (--o->left > 0)
@@ -90,14 +91,19 @@ on_late(struct question *q)
 	leave((struct glance *)q);
 }
 
+static char *
+copy(const char *text)
+{
+	return text ? xstrdup(text) : NULL;
+}
+
 static void
 on_sample(void *arg, struct slice text)
 {
 	struct report_open *o = arg;
-	const char *verdict = stall_verdict(o->sample), *straggler = stall_straggler(o->sample);
-
-	o->verdict = verdict ? xstrdup(verdict) : NULL;
-	o->straggler = straggler ? xstrdup(straggler) : NULL;
+	o->verdict = copy(stall_verdict(o->sample));
+	o->straggler = copy(stall_straggler(o->sample));
+	o->pace = copy(stall_pace(o->sample));
 	o->sample = NULL;
 	answered(o);
 }

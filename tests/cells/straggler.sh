@@ -41,6 +41,10 @@ def read(n):
         load(n)
         dist.all_reduce(torch.ones(1))' || give_up 'the first cell'
 
+pace='^pace [0-9.]+ ms per step, of which waits [0-9.]+ ms on rank [01] to [0-9.]+ ms on rank [01] [(]medians of [0-9]+ steps[)]$'
+pace_is_known() {
+	grep -E "$pace" "$G/cells/$n/report" | grep -q 'of [1-9][0-9] steps'
+}
 # told PATTERN CODE: while the cell runs, `stall` comes to say this; its lines are then in $T/stall, and the same as JSON
 # in $T/stall.json
 told() {
@@ -86,6 +90,11 @@ both_lines() {
 submit 'read(20000 * rank)'
 until_true both_lines || bad "both lines take as long: $(cat "$T/stall.json")"
 over
+submit 'train(0.04 + 0.002 * rank)'
+until_true pace_is_known
+over
+grep -Eq "$pace" "$G/cells/$n/report" || bad "when it has ended: $(cat "$G/cells/$n/report")"
+"$PLAIN_PYTHON" -c 'import json, sys; json.load(open(sys.argv[1]))["pace"]' "$G/cells/$n/report.json" || bad 'pace as JSON'
 told ' steps=.* step_ms=' 'train(0.04)'
 [[ ! $(cat "$T/stall" "$T/stall.json") =~ slow ]] || bad "all are as fast: $(cat "$T/stall")"
 # a rank that uses a GPU may wait for that
@@ -94,7 +103,7 @@ submit 'train(0.04 * rank)'
 until_true says ' steps=[1-9][0-9]'
 [[ ! $(cat "$T/stall") =~ slow|step_ms ]] || bad "it is not known for what: $(cat "$T/stall")"
 over
-[[ ! $(cat "$G/cells/$n/report") =~ straggler ]] || bad "nor when it has ended: $(cat "$G/cells/$n/report")"
+[[ ! $(cat "$G/cells/$n/report") =~ straggler|pace ]] || bad "nor when it has ended: $(cat "$G/cells/$n/report")"
 cell 'torch.cuda.is_initialized = lambda: False'
 told '^1 .*in=- number=0 at=<cell [0-9]+>:1$' 'time.sleep(1000)' # without collectives
 # a program that gives all signals their default action, by which these would end it

@@ -29,6 +29,8 @@ expect(const char *wanted, const char *const *lines)
 	s = straggler_find(p, n);
 	if (s.n)
 		text = straggler_text(&s, p, n, s.slow[1] ? "mostly at t.py:26" : "");
+	else if (s.clock != CLOCKS)
+		text = straggler_pace(&s, p, n);
 	CHECK_STR(text ? text : "", wanted);
 	free(text);
 	straggler_free(&s);
@@ -62,14 +64,25 @@ static void
 test_nothing_certain(void)
 {
 	EXPECT("", "0 32 80000000 2000000 backward"); /* nobody waits for one rank */
-	EXPECT("", "0 32 80000000 40000000 backward", "0 32 80000000 38000000 backward");
+	EXPECT("80 ms per step, of which waits 38 ms on rank 1 to 40 ms on rank 0 (medians of 30 "
+	       "steps)",
+	    "0 32 80000000 40000000 backward", "0 30 80000000 38000000 backward");
 	EXPECT("", "0 32 80000000 70000000 backward", "");
 	/* not in step */
 	EXPECT("", "0 32 80000000 70000000 backward", "0 32 40000000 0 -");
 	/* the times differ, but nobody waits that much longer */
-	EXPECT("", "0 32 73000000 1000000 backward", "0 32 80000000 0 backward");
+	EXPECT(
+	    "80 ms per step, of which waits 0.00 ms on rank 1 to 1.0 ms on rank 0 (medians of 32 "
+	    "steps)",
+	    "0 32 73000000 1000000 backward", "0 32 80000000 0 backward");
 	/* all but one are slow */
-	EXPECT("", "0 32 80000000 70000000 reduce", "0 32 80000000 0 -", "0 32 80000000 0 -");
+	EXPECT("80 ms per step, of which waits 0.00 ms on rank 1 to 70 ms on rank 0 (medians of 32 "
+	       "steps)",
+	    "0 32 80000000 70000000 reduce", "0 32 80000000 0 -", "0 32 80000000 0 -");
+	EXPECT(
+	    "1.0 ms per collective, of which waits 0.10 ms on rank 0 to 0.20 ms on rank 1 (medians "
+	    "of 64 collectives)",
+	    "2 64 1000000 100000 barrier", "2 64 1000000 200000 barrier");
 	EXPECT("", "0 32 0 0 -", "0 32 0 0 -");
 }
 
