@@ -342,10 +342,10 @@ def test_control_overtakes_bulk():
 
 def test_linger():
     """Without a connection everything ends after the given time, on both sides."""
-    # the first attempt must fail within that second: a shell starts faster than Python
+    # the first attempt must fail within that time: a shell starts faster than Python
     down = "ssh: connect to host there port 22: No route to host"
     script = f'[ ! -e "$2/down" ] || {{ echo "{down}" >&2; exit 255; }}; exec "$0" "$@"'
-    with Relayed(linger=1, via=["sh", "-c", script]) as a:
+    with Relayed(linger=3, via=["sh", "-c", script]) as a:
         a.spawn(0)
         a.send("Tspawn", 1, 1, 1, "group", "store", "DDIP_STORE=store\0", 0, tag=900)
         a.wait(lambda m: m.name == "Nstarted" and m.slot == 1, what="the store")
@@ -358,7 +358,7 @@ def test_linger():
         same(a.process.wait(timeout=HANG_LIMIT_S), 1)
         until(lambda: not far_processes(a), what="the end of all that ran there")
         text = a.text()
-        assert "host there: no connection for 1 s" in text and "No route to host" in text, text
+        assert "host there: no connection for 3 s" in text and "No route to host" in text, text
 
 
 def test_short_lingers():

@@ -43,7 +43,8 @@ def test_objects_travel_once():
 
 
 FIRST = 1 << 20  # bytes
-LATE_S = 0.05  # before each piece: small things arrive long before the rest of large ones
+LATE_S = 0.2  # before each piece: small things arrive long before the rest of large ones
+CUT_S = 0.02  # the same, for what is cut short
 
 
 def first_bytes(a, direction):
@@ -104,7 +105,7 @@ def test_cancel():
         a.spawn(0)
         a.run(0, f"import numpy; x = numpy.zeros({size}, 'u1'); y = [bytes({size})]")
         for name, view, op in (("x", "npy", "same"), ("y", "pkl", "")):
-            a.slow(0.005)
+            a.slow(CUT_S)
             before = first_bytes(a, "from")
             tag = a.ask("Tget", 0, name, view, op)
             came(a, "from", before)
@@ -117,7 +118,7 @@ def test_cancel():
             cost = a.carried("from") - before
             assert cost < size // 2, f"{cost} bytes of {name} came"
         assert not kept(a)
-        a.slow(0.005)
+        a.slow(CUT_S)
         before = first_bytes(a, "to")
         fd = memfd(npy(size))
         tag = a.ask("Tget", 0, "z", "npy", f"sum array 1 {size} uint8", fd=fd)
@@ -157,7 +158,7 @@ def test_a_push_is_cancelled_on_its_way():
         a.hold("to", None)
         a.wait(lambda m: m.tag == tags[1] and m.name == "Rput", what="Rput")
         same(a.call("Tcommit", 1, 1, mark=True).name, "Rcommit")
-        a.slow(0.005)
+        a.slow(CUT_S)
         before = first_bytes(a, "to")
         tag = put_file(a, 0, fd)
         came(a, "to", before)

@@ -101,6 +101,7 @@ def late(*args):
     if args[0] != 0:
         raise TimeoutError("late")
     engine._send, engine._fail = send, fail  # told as between cells
+    print("told", flush=True)
 engine._send = engine._fail = late
 """
 
@@ -113,6 +114,7 @@ def test_an_answer_cannot_be_made():
         r = a.call("Trun", 0, 2, 1, UNANSWERED, mark=True)
         same((r.name, r.errno, r.text), ("Rerror", EIO, "an exception has ended the rank's answer"))
         a.send("Nsignal", 0, signal.SIGUSR1, 0)
+        until(lambda: a.spool(0, "stdout") == b"told\n", what="its handler")
         check_next(a)
 
 

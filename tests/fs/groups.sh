@@ -99,7 +99,8 @@ END
 
 # the log has a bound; its last lines stay, and who writes it goes on
 log=$(key "$M/a/status" spool)/../ddipfs.log
-{ yes 'a line of the log' | head -c 5M; printf '\nthe last line\n'; } >>"$log"
+# all in one write, as the daemon may look at any moment: what is before it is a hole
+printf '\nthe last line\n' | dd of="$log" oflag=seek_bytes seek=5M conv=notrunc status=none
 emptied() { [ "$(stat -c %s "$log")" -lt 5000000 ]; }
 until_true emptied
 is 'what it had is beside it' "$(tail -n 1 "$log.1")" 'the last line'

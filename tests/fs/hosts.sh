@@ -52,7 +52,7 @@ is 'GROUP_WORLD_SIZE' "$(each 'int(os.environ["GROUP_WORLD_SIZE"])')" '2 2 2 2'
 is 'rankK/status names the host' "$(key "$G/rank2/status" host)" b
 is 'status counts them' "$(key "$G/status" hosts) $(key "$G/status" hosts_used) $(key "$G/status" hosts_lost)" '2 2 0'
 [ "$(agent 0)" != "$(agent 2)" ] || bad 'both hosts have one agent'
-like 'a round trip is measured' "$(until_true grep -q 'b .*round_trip_us=[0-9]' "$G/hosts" && cat "$G/hosts")" \
+like 'a round trip is measured' "$(until_true grep -q '^b state=up .*round_trip_us=[0-9]' "$G/hosts" && cat "$G/hosts")" \
 	'b state=up .*round_trip_us=[0-9]+ '
 
 # every operation on a rank reaches it, on each host

@@ -111,7 +111,8 @@ printf 'p secret + 1\nsecret = 5\nc\n' >"$G/rank0/stdin"
 like 'pdb' "$(wait_cell "$n")" 'state ok'
 like 'what it printed' "$(cat "$G/cells/$n/rank0/stdout")" '\(Pdb\) 42'
 submit 'input("never answered")' "$G/rank1/cell"
-await 5 'rank=1.*input|input.*rank=1|1.*input' >/dev/null
+await 5 "cell $n start" >/dev/null
+await 5 'rank 1 waits-for-input' >/dev/null
 echo interrupt >"$G/cells/$n/ctl"
 like 'interrupted' "$(wait_cell "$n")" 'state interrupted'
 exec 5<&-

@@ -64,7 +64,7 @@ def test_programs_in_the_mount():
     with raw.Daemon(mount=True) as daemon:
         quiet(Client(daemon))
         cats = []
-        for path in ("group/gpus", *LIVE):
+        for path in (*LIVE, "group/gpus"):  # that one is given up after a while
             words = ["cat", f"{daemon.mount}/{path}"]
             cat = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             cats.append(cat)

@@ -195,6 +195,9 @@ wait_cell "$n" >/dev/null
 is 'afterwards' "$(cat "$G/vars/config.d/lr")" 0.5
 
 # a rank that dies
-(cd "$G/rank1/vars/config.d" && echo kill >"$G/rank1/ctl" && until_true [ "$(errno read ./lr)" != 0 ] && fails ls)
+is_gone() {
+	[ "$(errno read ./lr)" != 0 ]
+}
+(cd "$G/rank1/vars/config.d" && echo kill >"$G/rank1/ctl" && until_true is_gone && fails ls)
 echo stop >"$G/ctl"
 is 'without an engine' "$(errno read "$G/vars/config.d/lr")" ENOENT

@@ -108,8 +108,8 @@ go_on() {
 	echo >"$T/ba"
 	like 'the cell that ran goes on' "$(wait_cell "$running")" 'state ok'
 }
-is_queued() {
-	[ "$(key "$G/status" queued)" = 1 ]
+queued_are() {
+	[ "$(key "$G/status" queued)" = "$1" ]
 }
 exec 5<"$G/events"
 hold
@@ -119,11 +119,10 @@ for how in "'$BUILD/ddip' -m '$M' exec 'ran = 1'" "exec 3<>'$G/stream'; echo 'ra
 	for signal in TERM KILL; do
 		# in a session of its own, as timeout(1) does with a group: all its processes get the signal
 		setsid bash -c "$how" 2>/dev/null >&2 &
-		until_true is_queued
+		until_true queued_are 1
 		kill -$signal -- -$!
 		wait $!
-		until_true [ "$(key "$G/status" queued)" = 0 ]
-		is "SIG$signal: nothing is queued after: $how" "$(key "$G/status" queued)" 0
+		until_true queued_are 0 || bad "SIG$signal: something is queued after: $how"
 		if [[ $signal == TERM && $how == *"exec 'ran"* ]]; then # ddip does as at Ctrl-C
 			is 'it is interrupted' "$(state) $(key "$G/cells/last/status" errno)" 'interrupted EINTR'
 			continue
@@ -159,9 +158,6 @@ is 'x is kept' "$(cat "$G"/rank?/vars/x | xargs)" '1 1'
 
 # ---- queue lists what runs and what waits, and whose it is; cancel takes it back
 
-queued_are() {
-	[ "$(key "$G/status" queued)" = "$1" ]
-}
 listed() { # lines of queue, without numbers that differ
 	sed -E 's/ seconds=[0-9.]+ pid=[0-9]+ / /' "$G/queue"
 }
@@ -170,7 +166,7 @@ hold
 python=$(basename "$PLAIN_PYTHON")
 bash -c "echo 'ran = 1' >'$G/rank1/cell'" 2>"$T/told" &
 writer=$!
-until_true is_queued
+until_true queued_are 1
 first=$(readlink "$G/cells/last")
 bash -c "echo 1 >'$G/vars/pushed'; exit 0" 2>"$T/push.told" &
 pusher=$!

@@ -89,21 +89,21 @@ far -o max_conns=4
 before=$(key "$G/status" cell)
 guarded cat >"$G/cell" <<END
 import threading
-print("begun", flush=True)
+print("it begins", flush=True)
 if rank == 0:
     print("got", input(), flush=True)
 threading.Event().wait()
 END
 exec 3< <(exec tail -n +1 -s 0.1 -f "$G/rank0/stdout")
 tail=$!
-like 'tail -f follows a cell that runs' "$(await 3 begun)" begun
+like 'tail -f follows a cell that runs' "$(await 3 'it begins')" begins
 number=$((before + 1))
 is 'wait says nothing until it has ended' "$(guarded cat "$G/cells/$number/wait")" ''
 like 'its state can be read' "$(guarded cat "$G/cells/$number/status")" 'state running'
-like 'a stream gives what is there' "$(guarded cat "$G/cells/$number/stream")" begun
+like 'a stream gives what is there' "$(guarded cat "$G/cells/$number/stream")" begins
 exec 4< <(DDIP_MOUNT=$L exec "$BUILD/ddip" tail -f 0)
 follows=$!
-like 'ddip tail -f begins with what is there' "$(await 4 begun)" begun
+like 'ddip tail -f begins with what is there' "$(await 4 begins)" 'it begins'
 echo later >"$M/group/rank0/stdin"
 like '... and goes on' "$(await 4 'got later')" 'got later'
 DDIP_MOUNT=$L guarded "$BUILD/ddip" wait "$number" &

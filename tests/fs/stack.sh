@@ -28,8 +28,7 @@ def outer():
     return functools.reduce(lambda a, b: take(a), [1, 2])
 print('on')
 outer()"
-prints "$G/cells/$n/stream" 'on'
-until_true grep -q 'in take' "$G/rank1/stack"
+for rank in 0 1; do until_true grep -q 'queue.py.* in get' "$G/rank$rank/stack.all"; done
 is 'frames of the user, in their order' "$(cat "$G/rank1/stack")" "  File \"$T/my lib/helper.py\", line 4 in take
   File \"<cell $n>\", line 7 in <lambda>
   File \"<cell $n>\", line 7 in outer

@@ -27,7 +27,8 @@ if env --ignore-signal=CHLD true 2>/dev/null; then
 	watchdog() {
 		pgrep -P "$(daemon_pid)" -x ddipfs-watchdog
 	}
-	first=$(watchdog)
+	until_true watchdog >"$T/first"
+	first=$(cat "$T/first")
 	kill -KILL "$first"
 	another() {
 		[ "$(watchdog || echo "$first")" != "$first" ]

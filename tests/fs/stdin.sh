@@ -53,6 +53,7 @@ like 'a read is interrupted' "$(wait_cell "$n")" 'state interrupted'
 # descriptor 0 that user code has made nonblocking, or replaced, is no harm to input()
 cell 'os.set_blocking(0, False)' "$G/rank0/cell"
 submit 'name = input()' "$G/rank0/cell"
+await 5 "cell $n start" >/dev/null
 await 5 'waits-for-input' >/dev/null
 give 'Ada\n'
 like 'input() waits' "$(wait_cell "$n")" 'state ok'

@@ -160,19 +160,25 @@ once 'of the only one' "$(bash -c "echo '1 / 0' >'$G/cell'" 2>&1)" "$failed"
 
 # ---- waiting behind another
 
-cell 'import time'
-submit 'time.sleep(1.5)'
+# hold FILE: a cell that runs until something is told there
+hold() {
+	: >"$1"
+	submit "while not os.path.getsize('$1'): time.sleep(0.01)"
+}
+cell 'import os, time'
+hold "$T/waits"
 bash -c "echo 'time.sleep(0.1)' >'$G/cell'" 2>"$T/waits"
-submit 'time.sleep(1.5)'
+hold "$T/file"
 running=$n
 bash -c "echo 1 >'$G/vars/late.json'" 2>"$T/file"
 like 'a cell says what it waits for' "$(cat "$T/waits")" '^ddipfs: cell [0-9]+ waits for cell [0-9]+ of python3[^ ]* \(pid [0-9]+\)$'
 is 'a push as well' "$(sed 's/ of .*//' "$T/file")" "ddipfs: late.json waits for cell $running"
-bash -c "echo 'time.sleep(2)' >'$G/cell'" &
+: >"$T/waits"
+bash -c "echo 'while not os.path.getsize(\"$T/waits\"): time.sleep(0.01)' >'$G/cell'" &
 until_true grep -q '^state busy' "$G/status"
 echo 1 >"$T/one"
-cp "$T/one" "$G/vars/late.json" 2>"$T/file"
-is 'and who looks at the errno; the owner is named' "$(cat "$T/file")" \
+cp "$T/one" "$G/vars/late.json" 2>"$T/waits"
+is 'and who looks at the errno; the owner is named' "$(cat "$T/waits")" \
 	"ddipfs: late.json waits for cell $(readlink "$G/cells/last") of bash (pid $!)"
 wait
 

@@ -23,10 +23,14 @@ told 'd ../else/kept' 'c ../else/new' 'm ../else/kept' "d $T/else/kept" "c $T/el
 	'c ../../../../../../../../../../../../../../../../../../../tmp/new' 'z dir/kept' 'm dir/nothing/at/all' 'm dir/file/'
 is 'what is no plain path below the mount is left alone' "$(find "$T/else" "$T/root" -printf '%p %T@ %s\n' | sort)" "$before"
 
+finds_watchdog() { # it takes its name after its start
+	watchdog=$(pgrep -P "$daemon" -x ddipfs-watchdog)
+}
+
 # a late watchdog leaves a mount alone that has replaced its daemon's mount with the same device number
 mount_plain
 daemon=$(daemon_pid) || give_up 'no daemon'
-watchdog=$(pgrep -P "$daemon" -x ddipfs-watchdog) || give_up 'there is no watchdog'
+until_true finds_watchdog || give_up 'there is no watchdog'
 kill -STOP "$watchdog"
 kill -KILL "$daemon"
 gone "$daemon"
@@ -67,7 +71,7 @@ another() { # than the pid $watchdog
 	new=$(pgrep -P "$daemon" -x ddipfs-watchdog) && [ "$new" != "$watchdog" ]
 }
 for i in 1 2; do
-	watchdog=$(pgrep -P "$daemon" -x ddipfs-watchdog) || give_up 'there is no watchdog'
+	until_true finds_watchdog || give_up 'there is no watchdog'
 	kill -KILL "$watchdog"
 	until_true another || give_up "no watchdog takes the place of the $i. one that is killed"
 done

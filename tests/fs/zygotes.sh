@@ -8,7 +8,6 @@ ulimit -Sn 777
 mount_plain -o size=1
 umask 022
 daemon=$(daemon_pid) || give_up 'no daemon'
-agent=$(pgrep -P "$daemon" -x ddip-agent)
 
 is 'a rank has the umask and the limit of who mounted' \
 	"$(value '__import__("os").umask(0o27), __import__("resource").getrlimit(7)[0]')" '(23, 777)'
@@ -21,6 +20,7 @@ is 'the environment of ranks has nothing of it' \
 is 'nor what keeps the zygote from starting CUDA' \
 	"$(value '"PYTORCH_NVML_BASED_CUDA_CHECK" in __import__("os").environ')" False
 
+agent=$(pgrep -P "$daemon" -x ddip-agent) || give_up 'no agent'
 # zygotes: prints the pids of this agent's zygotes, and of their spares
 zygotes() {
 	pgrep -P "$agent" -x ddip-zygote | sort

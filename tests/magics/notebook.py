@@ -278,10 +278,14 @@ class Notebook:
         return client
 
     def until(self, begun, text):
-        """Waits until a started cell has shown this text. Returns the message's content as text."""
+        """Waits until a started cell has shown this text, which its source may contain, too.
+
+        Returns the content of the message as text.
+        """
         shown = ""
         while text not in shown:
-            shown = str(begun[0].get_iopub_msg(timeout=HANG_LIMIT_S)["content"])
+            message = begun[0].get_iopub_msg(timeout=HANG_LIMIT_S)
+            shown = "" if message["msg_type"] == "execute_input" else str(message["content"])
         return shown
 
     def finish(self, begun):

@@ -117,8 +117,10 @@ def test_left_group():
             said = again.ok("%makedip").text()
             assert re.search(r"idle, 2 CPU ranks, [\d.]+ GiB of memory, idle for 3 h", said), said
             assert "keeps 2 variables" in said and "ends after" not in said, said
+        begun = nb.begin("%%dip\nimport time\nprint('begun', flush=True)\ntime.sleep(2)")
+        nb.until(begun, "begun")
         write(f"{nb.group}/ctl", "idle 1")
-        nb.ok("%%dip\nimport time\ntime.sleep(2)")  # a running cell is not idle
+        assert nb.finish(begun).error is None, "a running cell is not idle"
         notebook.until(lambda: nb.status()["state"] == "stopped")
 
 

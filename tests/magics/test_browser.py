@@ -51,17 +51,27 @@ def count_is(text, word, count):
     assert text.count(word) == count, f"{text.count(word)} times {word!r}, not {count}:\n{text}"
 
 
-def finished(page, number):
-    """Runs a cell to its end, however it ends. Returns its text."""
+def shows(page, number, *words):
+    """Waits until a cell shows these words, which may be drawn after its end. Returns its text."""
+
+    def text():
+        found = page.output(number)
+        return all(word in found for word in words) and (found or " ")
+
+    return browser.wait(f"{words} below cell {number}", text)
+
+
+def finished(page, number, *words):
+    """Runs a cell to its end, however it ends, until it shows these words. Returns its text."""
     page.start(number)
     browser.wait(f"the end of cell {number}", lambda: page.is_done(number))
-    return page.output(number)
+    return shows(page, number, *words)
 
 
 def first_output(page):
     """A cell shows what rank 0 prints."""
     page.run(0)
-    text = page.run(SHOWN)
+    text = finished(page, SHOWN, "hello from rank 0")
     count_is(text, "hello from rank 0", 1)
 
 
@@ -71,22 +81,21 @@ def look_at_tabs(page):
     browser.wait("the failed tab", lambda: "ValueError" in page.tabs(TABS)[1][0])
     (_, plain), (title, red) = page.tabs(TABS)
     assert title == "1 ✗ ValueError" and red == "rgba(198, 40, 40, 1)" != plain, (title, red, plain)
-    text = page.output(TABS)
+    text = shows(page, TABS, "printed by 1", "Traceback (most recent call last)")
     count_is(text, "Traceback (most recent call last)", 1)
     assert "printed by 1" in text and "printed by 0" not in text, text
     page.choose(TABS, 0)
-    browser.wait("the other tab", lambda: "printed by 0" in page.output(TABS))
-    text = page.output(TABS)
+    text = shows(page, TABS, "printed by 0")
     count_is(text, "Traceback", 0)
     count_is(text, "rank 1: ValueError: boom", 1)
 
 
 def look_at_failure(page):
     """It reads from the cause down, and is told once."""
-    text = finished(page, FAILS)
+    freed = "rank 0 was in barrier()"
+    text = finished(page, FAILS, "raise KeyError('the cause')", freed)
     count_is(text, "Traceback (most recent call last)", 1)
     count_is(text, "raise KeyError('the cause')", 1)
-    freed = "rank 0 was in barrier()"
     count_is(text, freed, 1)
     assert text.index("raise KeyError") < text.index(freed), text
 
@@ -99,8 +108,8 @@ def reload(page):
     page.reload()
     page.start(REPLAY)
     page.write("gate")
-    text = browser.wait("what was missed", lambda: page.is_done(REPLAY) and page.output(REPLAY))
-    assert "seen" in text and "missed" in text, text
+    browser.wait("the end of the replay", lambda: page.is_done(REPLAY))
+    shows(page, REPLAY, "seen", "missed")
 
 
 def restart(page):
@@ -108,8 +117,7 @@ def restart(page):
     page.restart()
     finished(page, AGAIN)
     assert page.number(AGAIN) < KEPT, "the kernel was not restarted"
-    text = finished(page, STILL)
-    assert "still 40" in text, text
+    finished(page, STILL, "still 40")
 
 
 def test_notebook():

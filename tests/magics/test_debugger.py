@@ -203,8 +203,12 @@ def test_not_stalled():
         assert outcome.error is None and outcome.text() == "8.0\n", outcome.text()
 
 
+SOON_S = 20  # also on a busy machine
+
+
 def test_ends():
-    """Interrupt, timeout and restart end a stopped rank within a second; later cells stop again."""
+    """Interrupt, timeout and restart end a stopped rank soon: before it would be killed as one that
+    runs no Python, after 30 s. Later cells stop again."""
     with debugged() as nb:
         nb.ok("a = 1")
         break_at(nb, CELL, 3)
@@ -213,7 +217,7 @@ def test_ends():
         since = time.monotonic()
         nb.interrupt()
         outcome = nb.finish(begun)
-        assert time.monotonic() - since < 1, time.monotonic() - since
+        assert time.monotonic() - since < SOON_S, time.monotonic() - since
         assert "KeyboardInterrupt" in outcome.error[2], outcome.error
         assert nb.debug("debugInfo")["body"]["stoppedThreads"] == []
 
@@ -223,7 +227,7 @@ def test_ends():
         stopped(nb, begun)
         since = time.monotonic()
         outcome = nb.finish(begun)
-        assert time.monotonic() - since < 2, time.monotonic() - since
+        assert time.monotonic() - since < SOON_S, time.monotonic() - since
         assert "Timeout" in outcome.error[2], outcome.error
 
         with open(f"{nb.group}/ctl", "w", encoding="utf-8") as ctl:
@@ -234,7 +238,7 @@ def test_ends():
         with open(f"{nb.group}/ctl", "w", encoding="utf-8") as ctl:
             ctl.write("restart\n")
         outcome = nb.finish(begun)
-        assert time.monotonic() - since < 5, time.monotonic() - since
+        assert time.monotonic() - since < SOON_S, time.monotonic() - since
         assert outcome.error is not None
         begun = nb.begin(CELL)  # on new ranks
         stopped(nb, begun)

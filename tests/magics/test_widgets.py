@@ -126,11 +126,11 @@ def test_linked():
     )
     with notebook.notebook("%load_ext ddip", "%makedip -n 2") as nb:
         name = nb.ok(slider).data()[-1].partition(": ")[2].strip("'")
-        begun = nb.begin("import time\ntime.sleep(0.1)")
+        client, _ = nb.begin("pass")
         for value in (3, 5):
-            send_state(begun[0], name, {"value": value})
-        nb.finish(begun)
-        seen = nb.ok("r = %dip --ranks 0-1 seen\nr").data()[-1]
+            send_state(client, name, {"value": value})
+        # by the same client, whose messages are taken in their order
+        seen = nb.finish((client, client.execute("r = %dip --ranks 0-1 seen\nr"))).data()[-1]
         assert seen == "[[(3, 7), (5, 11)], [(3, 7), (5, 11)]]", seen
         ran = nb.ok("%%dip --linked\nif rank: ipywidgets.Text()\nelse: ipywidgets.IntSlider()")
         assert "different widgets: they are not linked" in ran.text("stderr"), ran.outputs

@@ -267,10 +267,10 @@ rm "$T/told"
 # timeout(1) sends its signal twice, a terminal that closes SIGHUP twice: the handler in the cell is not interrupted
 "$ddip" exec 'import time
 caught, end = 0, time.monotonic() + 1000
-print("first", flush=True)
 while time.monotonic() < end:
     try:
-        time.sleep(0.01)
+        print("first", flush=True)
+        while time.monotonic() < end: time.sleep(0.01)
     except KeyboardInterrupt:
         caught, end = caught + 1, time.monotonic() + 1' >"$T/told" &
 pid=$!

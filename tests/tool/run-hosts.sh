@@ -127,10 +127,11 @@ cat >counts.py <<'END'
 import time
 
 caught, end = 0, time.monotonic() + 1000
-print("waits", flush=True)
 while time.monotonic() < end:
     try:
-        time.sleep(0.01)
+        print("waits", flush=True)
+        while time.monotonic() < end:
+            time.sleep(0.01)
     except KeyboardInterrupt:
         caught, end = caught + 1, time.monotonic() + 1
 print("caught", caught)

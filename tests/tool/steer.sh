@@ -57,10 +57,13 @@ END
 is 'evaluation' "$(recipe 'evaluate.py')" 'evaluated True'
 sed -n '/^prof, left = /,/^\.Ed/p' "$ROOT/scripts/ddip.1" | grep -v '^\.' >profile.py
 recipe 'profile.py' >/dev/null
-until_true [ -s trace0.json -a -s trace1.json ]
-is 'ten steps' "$("$PLAIN_PYTHON" -c 'import json
-events = json.load(open("trace1.json"))["traceEvents"]
-print(sum(e["name"].startswith("Optimizer.step") for e in events))')" 10
+traced() { # RANK: prints how many steps are in its trace, once that is whole
+	"$PLAIN_PYTHON" -c 'import json, sys
+events = json.load(open(sys.argv[1]))["traceEvents"]
+print(sum(e["name"].startswith("Optimizer.step") for e in events))' "trace$1.json" 2>/dev/null
+}
+until_true traced 0 >"$T/out"
+is 'ten steps' "$(until_true traced 1)" 10
 is 'and off' "$(steer 'left, len(opt._optimizer_step_post_hooks)')" '(0, 0)'
 recipe 'last = step' >/dev/null
 wait $program || bad "the program: $(tail "$T/program")"
