@@ -262,19 +262,20 @@ if rank == 1:
 dist.barrier()"""
 
 
+def places(nb):
+    """How many ranks are stopped, and in which line each of them is."""
+    with open(f"{nb.group}/ranks", encoding="utf-8") as file:
+        states = [line for line in file if " state=debug " in line]
+    lines = []
+    for rank in 0, 1:
+        with open(f"{nb.group}/rank{rank}/stack", encoding="utf-8") as file:
+            lines += re.findall(r"<cell \d+>\D+(\d+)", file.read())[:1]
+    return len(states), lines
+
+
 def test_all_ranks():
     """`%dip --debug all`: breakpoints stop all ranks, and steps and continue move all of them, also
     over a collective. A rank that stops alone is shown."""
-
-    def places():
-        with open(f"{nb.group}/ranks", encoding="utf-8") as file:
-            states = [line for line in file if " state=debug " in line]
-        lines = []
-        for rank in 0, 1:
-            with open(f"{nb.group}/rank{rank}/stack", encoding="utf-8") as file:
-                lines += re.findall(r"<cell \d+>\D+(\d+)", file.read())[:1]
-        return len(states), lines
-
     with debugged() as nb:
         nb.ok(TOGETHER)
         assert "want a rank or all" in nb.run("%dip --debug=some").error[2]
@@ -282,13 +283,13 @@ def test_all_ranks():
         break_at(nb, TOGETHER, 3, 7)
         begun = nb.begin(TOGETHER)
         assert stopped(nb, begun)[0]["line"] == 3
-        notebook.until(lambda: places() == (2, ["3", "3"]))
+        notebook.until(lambda: places(nb) == (2, ["3", "3"]))
         assert frames(nb)[0]["name"] == "<module>"
         for line in 4, 5:
             assert nb.debug("next", threadId=1)["success"]
             assert until_event(nb, begun, "stopped")["threadId"] == 1
             assert frames(nb)[0]["line"] == line
-            notebook.until(lambda: places() == (2, [str(line)] * 2))  # noqa: B023
+            notebook.until(lambda: places(nb) == (2, [str(line)] * 2))  # noqa: B023
         assert nb.debug("continue", threadId=1)["success"]
         at = stopped(nb, begun)  # rank 1 alone: rank 0 is in the barrier
         assert at[0]["line"] == 7 and variables(nb, at[0])["rank"] == "1", at
@@ -297,30 +298,35 @@ def test_all_ranks():
         assert nb.finish(begun).error is None
         assert frames(nb) == []
         assert nb.ok("r = %dip --ranks 0-1 t.item()\nr").data()[-1] == "[3.0, 4.0]"
-        begun = nb.begin(TOGETHER)
-        stopped(nb, begun)
-        notebook.until(lambda: places()[0] == 2)
-        nb.interrupt()
-        assert nb.finish(begun).error is not None and frames(nb) == []
-        begun = nb.begin(TOGETHER)
-        stopped(nb, begun)
-        with open(f"{nb.group}/rank1/ctl", "w", encoding="utf-8") as ctl:
-            ctl.write("kill\n")
-        nb.debug("continue", threadId=1)
-        assert nb.finish(begun).error is not None and frames(nb) == []
-        begun = nb.begin(TOGETHER)  # with a new rank 1
-        assert stopped(nb, begun)[0]["line"] == 3
-        notebook.until(lambda: places() == (2, ["3", "3"]))
-        assert nb.debug("continue", threadId=1)["success"]
-        assert stopped(nb, begun)[0]["line"] == 7
-        assert nb.debug("continue", threadId=1)["success"]
-        assert nb.finish(begun).error is None
-        nb.ok("%dip --debug 0")
-        begun = nb.begin(TOGETHER)
-        assert stopped(nb, begun)[0]["line"] == 3
-        notebook.until(lambda: places() == (1, ["3", "4"]))  # rank 1 is in the collective
-        assert nb.debug("continue", threadId=1)["success"]
-        assert nb.finish(begun).text() == "3.0\n"
+        _ends_of_all(nb)
+
+
+def _ends_of_all(nb):
+    """An interrupt and a death while all are stopped; then one rank stops alone."""
+    begun = nb.begin(TOGETHER)
+    stopped(nb, begun)
+    notebook.until(lambda: places(nb)[0] == 2)
+    nb.interrupt()
+    assert nb.finish(begun).error is not None and frames(nb) == []
+    begun = nb.begin(TOGETHER)
+    stopped(nb, begun)
+    with open(f"{nb.group}/rank1/ctl", "w", encoding="utf-8") as ctl:
+        ctl.write("kill\n")
+    nb.debug("continue", threadId=1)
+    assert nb.finish(begun).error is not None and frames(nb) == []
+    begun = nb.begin(TOGETHER)  # with a new rank 1
+    assert stopped(nb, begun)[0]["line"] == 3
+    notebook.until(lambda: places(nb) == (2, ["3", "3"]))
+    assert nb.debug("continue", threadId=1)["success"]
+    assert stopped(nb, begun)[0]["line"] == 7
+    assert nb.debug("continue", threadId=1)["success"]
+    assert nb.finish(begun).error is None
+    nb.ok("%dip --debug 0")
+    begun = nb.begin(TOGETHER)
+    assert stopped(nb, begun)[0]["line"] == 3
+    notebook.until(lambda: places(nb) == (1, ["3", "4"]))  # rank 1 is in the collective
+    assert nb.debug("continue", threadId=1)["success"]
+    assert nb.finish(begun).text() == "3.0\n"
 
 
 def check_steps_alone(nb, begun):
