@@ -39,7 +39,7 @@ for how in TERM fusermount umount lazy KILL; do
 		case $load in
 		busy | reading)
 			submit "$BUSY"
-			prints "$G/cells/$n/stream" 'busy.*"rank":1'
+			for k in 0 1; do until_true grep -q busy "$G/cells/$n/rank$k/stdout"; done
 			;;
 		esac
 		if [ "$load" = reading ] && [[ $how == TERM || $how == KILL || $how == lazy ]]; then

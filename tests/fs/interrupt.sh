@@ -27,7 +27,7 @@ print('$what begins', flush=True)
 $code
 END"
 	await 4 "cell $n start" >/dev/null
-	prints "$G/cells/$n/stream" "$what begins.*\"rank\":1"
+	for k in 0 1; do until_true grep -q "$what begins" "$G/cells/$n/rank$k/stdout"; done
 	kill -INT "-$pid"
 	wait "$pid"
 	status=$?
