@@ -347,14 +347,20 @@ verdict() {
 	over
 }
 
-# silent WHAT READY CODE: when `stall` has READY, no rank is accused
+# silent WHAT READY CODE [RANKS]: when READY is true of so many ranks in `stall` (1), no rank is accused. READY does not
+# match what is before the collective: that rank may be waited for.
 silent() {
 	local what=$1 text
 	submit "$3"
-	until_true grep -qE "$2" "$G/stall"
+	until_true is_ready "$2" "${4:-1}"
 	text=$(cat "$G/stall")
 	[[ ! $text =~ (waits?\ for|different|have\ entered) ]] || bad "$what: $text"
 	over
+}
+
+# is_ready PATTERN COUNT
+is_ready() {
+	[ "$(grep -cE "$1" "$G/stall")" = "$2" ]
 }
 
 # over: ends the last cell that was submitted

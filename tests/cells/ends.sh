@@ -82,7 +82,7 @@ is 'Ctrl-C ends the command at the prompt' "$(state "$n")" running
 echo interrupt >"$G/cells/$n/ctl"
 like 'and at the prompt the cell' "$(wait_cell "$n")" 'state interrupted'
 is 'the traceback shows the cell alone' "$(grep '  File' "$G/cells/$n/traceback" | grep -vc '<cell')" 0
-echo 'timeout 1' >"$G/ctl"
+echo 'timeout 3' >"$G/ctl"
 submit 'import pdb, time
 pdb.set_trace()
 x = 1'

@@ -120,6 +120,7 @@ submit 'place = c_ulong(memory.__cuda_array_interface__["data"][0])
 print("in C", library.ncclAllReduce(place, place, c_size_t(10), 7, 0, comm, None), flush=True)
 library.fake_nccl_wait(comm)' "$G/rank0/cell"
 until_true grep -q 'in C' "$G/cells/$n/rank0/stdout"
+until_true grep -q 'the rank is stuck' "$G/rank0/gpu"
 echo interrupt >"$G/rank0/ctl"
 is 'a rank that waits in NCCL with the lock held is interrupted' "$(wait_cell "$n" | key /dev/stdin state)" interrupted
 is 'in the same process' "$(key "$G/rank0/status" pid)" "$pid"

@@ -69,8 +69,10 @@ cat >"$T/stranger.py" <<-'END'
 	        except ConnectionResetError:
 	            print(b"")
 END
-cat "$G/events" >"$T/events" &
+exec 5<"$G/events" # from here on
+cat <&5 >"$T/events" &
 reader=$!
+exec 5<&-
 port=$(value 'int(os.environ["MASTER_PORT"])')
 gloo=$(ip netns exec "${ID}b" sed -n "s/.* $(printf %02X%02X%02X%02X 2 78 213 10):\([0-9A-F]*\) 00000000:0000 0A .*/0x\1/p" /proc/net/tcp |
 	while read -r found; do [ $((found)) = 2222 ] || echo $((found)); done)

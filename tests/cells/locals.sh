@@ -29,10 +29,10 @@ END
 exec 5<"$G/log"
 DDIP_MOUNT=$M "$BUILD/ddip" run -d "$T/train.py" >/dev/null || give_up 'ddip run'
 n=$(readlink "$G/cells/last")
-# rank 0 waits in the eighth all_reduce, which rank 1 does not enter
+# rank 0 is in update() with the eighth all_reduce, which rank 1 does not enter
 until_true grep -q "^1	$T/train.py:10	main	model step weights$" "$G/rank0/frames"
 is_seventh() {
-	[ "$(cat "$G/rank0/locals/step")" = 7 ]
+	[ "$(cat "$G/rank0/locals.1/step" 2>/dev/null)" = 7 ]
 }
 until_true is_seventh
 is 'a name of the innermost frame' "$(cat "$G/rank0/locals/change")" 'tensor([0., 0., 0.])'

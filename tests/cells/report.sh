@@ -33,7 +33,7 @@ def main():
     else:
         while True: pass
 main()'
-	until_true grep -q "stall cell=$n " "$G/events.last"
+	until_true grep -q "stall cell=$n .*rank 1 is in no .*; rank 0 waits for it" "$G/events.last"
 	echo interrupt >"$G/cells/$n/ctl"
 	wait_cell "$n" >/dev/null
 	like 'a stall' "$(cat "$G/cells/$n/report")" 'stall rank 1 is in no collective \(<cell [0-9]+>:6\); rank 0 waits for it in all_reduce'
@@ -58,7 +58,7 @@ main()"
 		prints "$G/cells/$n/stream" "together.*\"rank\":$rank"
 	done
 	# the next look has seen that
-	is_over() { [ -z "$(timeout 0.2 head -n 1 "$G/cells/$n/wait.stalled")" ]; }
+	is_over() { [[ $(guarded head -n 1 "$G/cells/$n/wait.stalled,quiet=0.1") == quiet* ]]; }
 	until_true is_over
 	touch "$T/end"
 	wait_cell "$n" >/dev/null

@@ -77,7 +77,7 @@ is 'its writer was killed' "$(of state)" interrupted
 echo 'timeout 0.5' >"$G/ctl"
 is 'a time limit' "$(steer 'import time; time.sleep(1000)')" ETIMEDOUT
 echo 'timeout off' >"$G/ctl"
-echo 'grace 0.3' >"$G/ctl"
+echo 'grace 1' >"$G/ctl"
 is 'one rank raises, the other hangs' "$(steer 'import time
 if rank: raise ValueError("first")
 time.sleep(1000)')" EREMOTEIO

@@ -16,8 +16,7 @@ like 'who is where' "$(tail -n 1 "$G/error")" "cell $n came to no common step wi
 over
 submit 'for i in range(50 - 10 * (rank == 0)): time.sleep(0.001); dist.all_reduce(torch.ones(1), async_op=True)
 while go: time.sleep(0.001)'
-until_true grep -q 'collective' "$G/status"
-until_true steps 40
+for rank in 0 1; do until_true grep -q "^$rank .* at=<cell $n>:2$" "$G/stall"; done
 is 'uneven' "$(steer 'go = False')" ETIMEDOUT
 like 'both are told' "$(tail -n 1 "$G/error")" 'rank 0 stands at step 40, at <cell [0-9]+>:2; rank 1 stands at step 50, at'
 over
@@ -106,7 +105,7 @@ waiter=$!
 until_true grep -q ' in wait$' "$G/rank0/stack.all"
 echo 'signal SIGUSR1' >"$G/rank0/ctl"
 ends 'its handler raises' EINTR
-until_true grep -q 'failed rank=0' "$G/events.last"
+until_true grep -q "cell $n failed rank=0" "$G/events.last"
 over
 like 'in the program' "$(cat "$G/cells/$n/rank0/traceback")" 'OSError: mine$'
 echo 'grace 5' >"$G/ctl"

@@ -7,7 +7,7 @@ mount_torch -o size=2
 cell 'import os, time, torch, torch.distributed as dist' || give_up 'a cell'
 
 # while one runs, the next one waits, however long; what it does makes no steps
-echo 'grace 0.4' >"$G/ctl"
+echo 'grace 1' >"$G/ctl"
 submit 'go, inside, seen = True, 0, []
 while go:
     time.sleep(0.002); dist.all_reduce(torch.ones(1))'
@@ -16,7 +16,7 @@ inside() {
 	[ "$(cat "$G/rank0/vars/inside" "$G/rank1/vars/inside" | xargs)" = '1 1' ]
 }
 steer 'inside = 1
-time.sleep(1)
+time.sleep(2)
 for _ in range(3): dist.all_reduce(torch.ones(1))
 inside = 0' >"$T/first" &
 first=$!

@@ -67,7 +67,9 @@ chmod 755 "$TMPDIR" "$T"
 chmod 644 "$T/stranger.py"
 
 mount_torch -o size=2,gpus=none,timeout=30
-cat "$G/events" >"$T/events" &
+exec 5<"$G/events" # from here on
+cat <&5 >"$T/events" &
+exec 5<&-
 coproc setpriv --reuid "$uid" --regid "$uid" --clear-groups "$PLAIN_PYTHON" "$T/stranger.py" "$T/stop"
 stranger=$COPROC_PID
 # shellcheck disable=SC2153

@@ -69,7 +69,8 @@ verdict 'one backward more, with micro-batches' '^rank 0 is in barrier .*; rank 
 dist.barrier()'
 verdict 'objects' '^rank 1 is in no collective .*; rank 0 waits for it in all_gather [0-9]+ of gather_object ' \
 	'dist.gather_object(1, [None, None]) if rank == 0 else spin()'
-silent 'a source that has passed' '^1 .*in=- ' 'dist.broadcast(ones(), 1)
+spins=' in=- .* at=<cell 1>:6$'
+silent 'a source that has passed' "^1 .*$spins" 'dist.broadcast(ones(), 1)
 if rank == 1: spin()
 time.sleep(1000)'
 silent 'send and recv' '^0 .*in=recv ' 'if rank == 0:
@@ -95,7 +96,7 @@ else:
     model(torch.ones(2, 4)).sum().backward()
 else:
     $HOLD"
-	silent 'C code that holds the GIL, in a source that has passed' '^1 .*in=- ' "work = dist.all_reduce(ones(), async_op=True)
+	silent 'C code that holds the GIL, in a source that has passed' '^1 .*in=- .* at=<cell [0-9]+>:6$' "work = dist.all_reduce(ones(), async_op=True)
 if rank == 0:
     work.wait()
     spin()

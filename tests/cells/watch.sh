@@ -127,7 +127,7 @@ errno write "$G/watch" 'los > 1' >"$T/outcome" &
 waiter=$!
 until_true is_told
 moves
-ok is_told
+until_true is_told
 is 'the loop ends' "$(steer 'go = False')$(key <(wait_cell "$n") state)" 0ok
 wait $waiter
 is 'never true' "$(cat "$T/outcome")" ENODATA
@@ -165,7 +165,7 @@ stand
 echo interrupt >"$G/cells/$n/ctl"
 is 'interrupted' "$(key <(wait_cell "$n") state)" interrupted
 until_true watched ok
-echo 'timeout 4' >"$G/ctl"
+echo 'timeout 10' >"$G/ctl" # it stands before
 stand
 is 'a time limit' "$(key <(wait_cell "$n") state)" timeout
 echo 'timeout off' >"$G/ctl"
@@ -203,10 +203,12 @@ over
 # a rank that runs no Python cannot be asked
 echo 'grace 0.3' >"$G/ctl"
 submit "import ctypes
-if rank: ctypes.PyDLL(None).sleep(6)
+if rank: ctypes.PyDLL(None).system(b': >$T/deaf; until test -e $T/heard; do sleep 0.01; done')
 $loop"
 until_true steps 3
+until_true test -e "$T/deaf"
 is 'deaf' "$(errno write "$G/watch" 'False')" ETIMEDOUT
+: >"$T/heard"
 moves
 over
 
