@@ -147,18 +147,18 @@ stand() {
 	submit "while not os.path.exists('$T/begin'): time.sleep(0.01)
 $loop"
 	until_true runs
-	errno write "$G/watch" 'i == 100' >"$T/outcome" &
+	errno write "$G/watch" 'i == 400' >"$T/outcome" &
 	waiter=$!
 	until_true watched armed
 	: >"$T/begin"
 	wait $waiter
 	is 'a writer that closes' "$(cat "$T/outcome")" 0
-	is 'it leaves them there' "$(cat "$G/vars/i" "$G/rank1/vars/i" | xargs)" '100 100'
+	is 'it leaves them there' "$(cat "$G/vars/i" "$G/rank1/vars/i" | xargs)" '400 400'
 	watcher=$(head -n 1 "$G/watch" | cut -d ' ' -f 1)
 }
 stand
 echo "cancel $watcher" >"$G/ctl"
-until_true steps 110
+until_true steps 410
 is 'cancelled' "$(key "$G/cells/$watcher/status" state)" ok
 over
 stand
