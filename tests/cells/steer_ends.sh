@@ -29,7 +29,7 @@ stand() {
     torch.optim.SGD([torch.zeros(1, requires_grad=True)], 0.1).step()
     if i == 200000: break'
 	until_true steps 30
-	until_true grep -q '^1 .* steps=20 ' "$G/stall"
+	until_true grep -q "^1 .* at=<cell $n>:3 steps=20 " "$G/stall"
 	"$PLAIN_PYTHON" -c 'import errno, os, sys
 steer = os.open(sys.argv[1], os.O_WRONLY)
 os.write(steer, b"never = 1")
