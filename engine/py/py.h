@@ -34,9 +34,8 @@
  *   replies() -> int           how many of these three this thread has sent
  *   notify(type, *fields)      sends an N
  *   enter(cell, users), leave()  code of this cell begins, ends: an interrupt reaches only this
- *                              code. If it is the user's, its collectives and steps are counted
- *                              from 0, and the program's signal handlers run, as they do in
- *                              next(). leave() returns 1 + enum interrupt_why if an interrupt came
+ *                              code. If it is the user's, the program's signal handlers run, as
+ *                              they do in next(). leave() returns 1 + enum interrupt_why if an interrupt came
  *                              and was not raised, else 0. It raises what a handler raises that
  *                              runs at last; called again, it does not
  *   interrupt_wanted() -> int  for the SIGINT handler: 0, nothing is to be raised; else 1 + enum

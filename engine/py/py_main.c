@@ -99,10 +99,8 @@ py_enter(PyObject *module, PyObject *args)
 		return NULL;
 	rank_sigint_begin();
 	rank_cell_enter(cell);
-	if (users) {
-		rank_collective_reset();
+	if (users)
 		rank_handlers_release();
-	}
 	if (PyErr_CheckSignals() < 0)
 		return NULL;
 	Py_RETURN_NONE;

@@ -110,7 +110,9 @@ static void
 on_run(struct msg *m)
 {
 	rank_look_forget();
-	rank_stdin_settle(); /* before the cell can say that it waits */
+	rank_collective_reset(); /* not when its code begins: who asks before that means this cell
+				  */
+	rank_stdin_settle();	 /* before the cell can say that it waits */
 	for_main(m);
 	rank_stdin_watch();
 }

@@ -301,7 +301,7 @@ void rank_collective_enter(struct collective *c, const char *name);
 void rank_collective_leave(struct collective *c);
 /* Counts a completed collective that all ranks of the default group must call alike. */
 void rank_collective_done(void);
-void rank_collective_reset(void);     /* when a cell begins */
+void rank_collective_reset(void);     /* for another cell; the main thread is idle */
 uint32_t rank_collective_count(void); /* since then */
 uint64_t rank_collective_us(void);    /* time in the current one; 0: in none */
 /* Counts a tick of the main thread; those of other threads, and of a collective or a forward

@@ -410,5 +410,33 @@ def main():
     return 0
 
 
+HELD_UP = """
+import os, time, _ddip
+from ddip_engine.groups import dist
+begin = dist.begin_cell
+def hold():
+    while not os.path.exists({0!r}):
+        time.sleep(0.01)
+    begin()
+for _ in range(5):
+    _ddip.tick(0)
+dist.begin_cell = hold
+"""
+
+
+def test_steps_are_of_one_cell():
+    """They count from 0 when the rank has been told of it, not only when its code begins."""
+    with Agent() as a:
+        a.spawn(0)
+        path = os.path.join(a.dir, "go")
+        a.run(0, HELD_UP.format(path))
+        same(a.call("Tsteps", 0).optimizer, 5)
+        tag = a.ask("Trun", 0, 2, 1, "_ddip.tick(0)", mark=True)
+        same(a.call("Tsteps", 0).optimizer, 0)
+        open(path, "w").close()
+        a.finish(0, tag)
+        same(a.call("Tsteps", 0).optimizer, 1)
+
+
 if __name__ == "__main__":
     sys.exit(main())
