@@ -76,7 +76,8 @@ py_next(PyObject *module, PyObject *unused)
 		rank_handlers_release();
 		if (run_handlers())
 			message = take();
-		rank_handlers_hold();
+		if (message != Py_None) /* else what the program does at its exit remains */
+			rank_handlers_hold();
 	}
 	if (!run_handlers())
 		return NULL;

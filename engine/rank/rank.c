@@ -422,6 +422,7 @@ in_child(void)
 	if (self.forked)
 		return;
 	self.forked = true;
+	rank_handlers_in_child();
 	out_leave();
 	rank_revoke_leave();
 	/* The agent must see the end of the rank even if its children live on. */

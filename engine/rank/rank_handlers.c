@@ -44,16 +44,14 @@ rank_handlers_hold(void)
 			continue;
 		noting.sa_flags = own[signo].sa_flags & ~SA_SIGINFO;
 		noting.sa_mask = own[signo].sa_mask;
-		if (sigaction(signo, &noting, NULL) == 0)
-			held |= PROC_SIGNAL(signo);
+		held |= PROC_SIGNAL(signo); /* another thread may fork from now on */
+		sigaction(signo, &noting, NULL);
 	}
 }
 
-void
-rank_handlers_release(void)
+static void
+restore(void)
 {
-	uint64_t late;
-
 	for (uint64_t left = held; left; left &= left - 1) {
 		int signo = __builtin_ctzll(left) + 1;
 		struct sigaction now;
@@ -63,7 +61,20 @@ rank_handlers_release(void)
 			sigaction(signo, &own[signo], NULL);
 	}
 	held = 0;
-	late = atomic_exchange(&noted, 0);
-	for (; late; late &= late - 1)
+}
+
+void
+rank_handlers_release(void)
+{
+	restore();
+	for (uint64_t late = atomic_exchange(&noted, 0); late; late &= late - 1)
 		raise(__builtin_ctzll(late) + 1);
+}
+
+void
+rank_handlers_in_child(void)
+{
+	restore();
+	program = 0;
+	atomic_store(&noted, 0); /* they were sent to the parent */
 }

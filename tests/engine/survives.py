@@ -94,6 +94,45 @@ def test_a_signal_handler_raises_all_the_time():
         assert b"During handling" not in told, told.decode()
 
 
+FORKS = """
+import os, signal, threading
+def fork():
+    global status
+    pid = os.fork()
+    if not pid:
+        signal.raise_signal(signal.SIGUSR1)
+        os._exit(1)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+thread = threading.Thread(target=fork)
+signal.signal(signal.SIGUSR1, lambda *args: os._exit(7))
+"""
+
+
+def test_a_thread_forks():
+    """Within the rank's own work, too, its child handles signals as the program does."""
+    with Agent() as a:
+        a.spawn(0)
+        forks = IN_SEND.format("thread.start(); thread.join(); send(*args)")
+        same(a.run(0, FORKS + forks)[0].outcome, OK)
+        same(a.run(0, "status")[0].value, b"7")
+
+
+AT_EXIT = """
+import atexit, signal
+signal.signal(signal.SIGUSR1, lambda *args: print("handled"))
+atexit.register(signal.raise_signal, signal.SIGUSR1)
+"""
+
+
+def test_a_signal_at_exit():
+    with Agent() as a:
+        a.spawn(0)
+        same(a.run(0, AT_EXIT)[0].outcome, OK)
+        a.send("Nquit", 0)
+        same(a.wait("Nexit").status, 0)
+        same(a.spool(0, "stdout"), b"handled\n")
+
+
 UNANSWERED = """
 from ddip_engine import rank as engine
 send, fail = engine._send, engine._fail
