@@ -117,6 +117,26 @@ def test_a_thread_forks():
         same(a.run(0, "status")[0].value, b"7")
 
 
+ALL_SIGNALS = """
+import signal
+seen = []
+never = {signal.SIGKILL, signal.SIGSTOP}
+def take(signum, frame):
+    seen.append(signum)
+before = [signal.signal(each, take) for each in signal.valid_signals() - never]
+"""
+
+
+def test_a_program_handles_all_signals():
+    """The rank's own are not among them."""
+    with Agent() as a:
+        a.spawn(0)
+        same(a.run(0, ALL_SIGNALS)[0].outcome, OK)
+        assert b"most recent call first" in a.call("Tstack", 0).text, a.call("Tstack", 0).text
+        a.call("Tlook", 0, 1)
+        same(a.run(0, "signal.raise_signal(signal.SIGUSR1); seen")[0].value, b"[10]")
+
+
 AT_EXIT = """
 import atexit, signal
 signal.signal(signal.SIGUSR1, lambda *args: print("handled"))

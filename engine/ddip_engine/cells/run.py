@@ -77,11 +77,14 @@ def _probed(signum, frame):
         _ddip.probed(signum, frame)
 
 
+_OURS = {_ddip.probe_signal(), _ddip.stack_signal(), _ddip.look_signal()}
+
+
 def install():
     """Handles SIGINT; a child that user code forks handles it like any Python program."""
     signal.signal(signal.SIGINT, _on_sigint)
     signal.signal(_ddip.probe_signal(), _probed)
-    for signalnum in signal.valid_signals() - {signal.SIGINT, _ddip.probe_signal()}:
+    for signalnum in signal.valid_signals() - {signal.SIGINT, *_OURS}:
         _ddip.handles(signalnum, callable(signal.getsignal(signalnum)))  # a preload's
     patches.SIGNAL.replace(_watched)
     os.register_at_fork(after_in_child=_in_child)
@@ -90,14 +93,17 @@ def install():
 def _watched(real):
     @functools.wraps(real)
     def watched(signalnum, handler):
+        here = os.getpid() == state.pid
+        if here and signalnum in _OURS:  # of a program that sets a handler for each signal
+            return signal.getsignal(signalnum)
         old = real(signalnum, handler)
-        if os.getpid() != state.pid:
+        if not here:
             return old
         if signalnum == signal.SIGINT:
             ours = handler is _on_sigint
             _ddip.own_handler(not ours and handler is not signal.default_int_handler, ours)
         else:
-            _ddip.handles(signalnum, callable(handler) and handler is not _probed)
+            _ddip.handles(signalnum, callable(handler))
         return old
 
     return watched
