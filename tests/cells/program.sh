@@ -44,6 +44,18 @@ fi
 is 'argv is as before' "$(value 'import sys; len(sys.argv)')" 1
 printf '# ddip: %s --n 5 "quoted word"\n%s\n' "$PWD/args.py" "$(cat args.py)" >"$G/cell"
 is 'the line by hand' "$(cat "$G/cells/last/rank1/stdout")" "5 ['quoted word'] 42 args.py $PWD/args.py"
+cat >waits.py <<'END'
+import os
+import signal
+import threading
+
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+waits = threading.Thread(target=lambda: print(signal.sigwait({signal.SIGUSR1}).name))
+waits.start()
+os.kill(os.getpid(), signal.SIGUSR1)
+waits.join()
+END
+is 'a thread that waits for signals' "$("$ddip" run -f waits.py)" SIGUSR1
 mkdir links
 cat >where.py <<'END'
 import sys

@@ -13,6 +13,7 @@ import contextlib
 import functools
 import inspect
 import os
+import signal
 import sys
 import time
 from datetime import timedelta
@@ -31,6 +32,12 @@ if TYPE_CHECKING:
 _IDLE_S = 0.25  # this long after a group's destruction its threads are idle
 _TIMEOUT = timedelta(minutes=30)  # what torch documents for all backends but NCCL
 _AGAIN = f"{sys.executable} -m pip install --force-reinstall torch installs it again"
+# A program may block these and wait for them by sigwait(): neither faults, which are of one thread,
+# nor interrupts, nor what is the engine's.
+_WAITED_FOR = set(range(1, signal.SIGRTMIN)) & signal.valid_signals() - {
+    signal.SIGINT, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV,
+    signal.SIGSYS, signal.SIGTRAP,
+}  # fmt: skip
 _RETIRED_MAX = 32  # each keeps threads and sockets
 # Torch's tables of its groups, in `_world`.
 _TABLES = (
@@ -312,6 +319,19 @@ def move(address: str, port: int, path: str) -> None:
     rendezvous.start(address, port, path)
 
 
+@contextlib.contextmanager
+def _threads_apart() -> Iterator[None]:
+    """No thread that begins within takes a signal which a program later blocks in its own threads:
+    under torchrun it begins without those of a process group."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, _WAITED_FOR)  # may raise once it has
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@_threads_apart()
 def make_default() -> None:
     """Makes the engine's default group, if it should have one; waits for the other ranks.
 
@@ -337,7 +357,8 @@ def renew_or_make(whole: bool) -> list[Any]:
     if whole and not state.external and _backend != "none":
         world = c10d.GroupMember.WORLD
         may = world is not None and not _custom_group and world.size() == state.size
-        renewed = renewal.renew(c10d, devices_of, may)
+        with _threads_apart():
+            renewed = renewal.renew(c10d, devices_of, may)
     if renewed:
         _adopted_in = None
         patches.note_way("rebuild", "ProcessGroup.reconfigure")
