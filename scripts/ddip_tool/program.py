@@ -39,6 +39,13 @@ def run(tool: Tool, words: Sequence[str]) -> int:
         return _run(tool, options, words, source)
 
 
+def _directory() -> str:
+    try:
+        return os.getcwd()
+    except OSError as e:
+        raise Failure(NOTHING, f"the current directory is gone: {e.strerror}") from None
+
+
 def _run(tool: Tool, options: Options, words: Sequence[str], source: bytes) -> int:
     """Runs what the options say: a module, or a program whose source was read."""
     argv, is_module = list(options.rest), options.has("module")
@@ -49,7 +56,7 @@ def _run(tool: Tool, options: Options, words: Sequence[str], source: bytes) -> i
     about: dict[str, object] = {
         "module": module,
         "argv": argv,
-        "cwd": os.getcwd(),
+        "cwd": _directory(),
         "env": _environment() | _settings(tool, options.given.get("env", ())),
         "keep": options.has("keep"),
         "terminal": _terminals(choice.first) if choice.is_plain() else {},

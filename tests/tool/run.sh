@@ -34,6 +34,8 @@ mkdir pack
 echo 'import sys; print(sys.argv[1:], __package__, __spec__.name)' >pack/__main__.py
 is 'a module' "$(ddip run -m pack -r 5 --all </dev/null)" "['-r', '5', '--all'] pack pack.__main__"
 is 'a program from standard input' "$(echo 'import sys; print(sys.argv, sys.stdin.read() == "")' | ddip run - a)" "['-', 'a'] True"
+run sh -c 'mkdir gone && cd gone && rmdir ../gone && exec ddip run "$0"' "$T/src/given.py"
+like 'a directory that is gone' "$status $out" '^3 .*ddip: the current directory is gone: No such file or directory$'
 run ddip run nothing.py
 is 'a file that is not there: status' $status 3
 for flag in -f -k; do
