@@ -58,7 +58,7 @@ dist.all_reduce(t)
 ctypes.PyDLL("libcudart.so.13").cudaDeviceSynchronize()'
 waits_in "$n" 0 1
 waits_with_the_lock() {
-	[ "$(guarded grep -c 'state=busy' "$G/stall")" = 2 ]
+	guarded grep -q "^0 .* at=<cell $n>:4" "$G/stall"
 }
 until_true waits_with_the_lock
 echo interrupt >"$G/ctl"
