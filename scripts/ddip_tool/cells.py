@@ -394,7 +394,7 @@ def _see_to_its_end(
     elif status != OK:
         traceback = tool.read(f"cells/{cell.number}/traceback")
         complain(traceback)
-        if status != RAISED:
+        if status != RAISED or not traceback:  # a start that failed has none
             complain(_new_lines(tool.read(f"cells/{cell.number}/error"), traceback))
     elif text := _missing(cell, choice, printer):
         raise Failure(REFUSED, text)

@@ -449,6 +449,13 @@ gone $pids
 run "$ddip" umount "$PLACE"
 is 'umount of what is no mount' "$status" 3
 
+# the ranks of the first cell cannot be started: nothing has raised, and it is said all the same
+(ulimit -n 64 && exec "$ddip" mount -o "python=$PLAIN_PYTHON,backend=none,size=20" "${SERVE[@]}" "$M") || give_up 'no mount'
+run "$ddip" -m "$PLACE" exec 1
+like 'too few descriptors' "$status $out" '^[1-9] .*Too many open files'
+run "$ddip" umount "$PLACE"
+is 'umount after that' "$status" 0
+
 # On another host, a rank's pid is the number of some other process here, for which umount does not wait.
 if [ "$(id -u)" = 0 ] && unshare --pid --fork sh -c 'echo 100 >/proc/sys/kernel/ns_last_pid' 2>/dev/null; then
 	here=()
