@@ -58,8 +58,17 @@ take(void)
 		Py_END_ALLOW_THREADS if (r == 0) Py_RETURN_NONE;
 		if (r < 0 && PyErr_CheckSignals() < 0)
 			return NULL;
+		if (r < 0 && rank_forked())
+			Py_RETURN_NONE;
 	}
 	return py_message_tuple(it);
+}
+
+/* Is what the program does at its exit all that remains? */
+static bool
+is_at_exit(const PyObject *message)
+{
+	return message ? message == Py_None : PyErr_ExceptionMatches(PyExc_SystemExit);
 }
 
 PyObject *
@@ -76,11 +85,13 @@ py_next(PyObject *module, PyObject *unused)
 		rank_handlers_release();
 		if (run_handlers())
 			message = take();
-		if (message != Py_None) /* else what the program does at its exit remains */
+		if (!is_at_exit(message))
 			rank_handlers_hold();
 	}
 	if (!run_handlers())
 		return NULL;
+	if (rank_forked()) /* by a handler */
+		Py_RETURN_NONE;
 	next = message;
 	message = NULL;
 	if (next != Py_None) {

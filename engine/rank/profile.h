@@ -1,6 +1,7 @@
 /*
  * How long the last steps of a cell took, and how much of that its main thread waited for other
- * ranks. One thread writes a profile, any other may read it meanwhile.
+ * ranks. One thread writes a profile, any other may read it meanwhile, or reset it while that one
+ * is idle.
  */
 #ifndef PROFILE_H
 #define PROFILE_H
@@ -19,8 +20,8 @@ struct profile {
 	} step[PROFILE_KEPT];
 
 	/* the writer's */
-	uint64_t waited, longest;
-	const char *in;
+	_Atomic uint64_t waited, longest;
+	_Atomic(const char *) in;
 };
 
 void profile_reset(struct profile *p);

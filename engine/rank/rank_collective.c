@@ -1,7 +1,8 @@
 /*
  * Records which collective user code is in, since when, and how many have completed in this cell;
  * and the ticks of its clocks.
- * The I/O thread reads this without the GIL; the functions that write it are called with the GIL.
+ * The I/O thread reads this without the GIL, and resets it while the main thread is idle; all else
+ * is written with the GIL.
  */
 #define _GNU_SOURCE
 #include "rank/profile.h"
@@ -20,7 +21,8 @@ atomic_bool rank_collective_aside;
 static _Atomic uint64_t since; /* from now_ns(); 0: in none */
 static _Atomic uint32_t count;
 static struct profile profiles[CLOCKS];
-static uint64_t ticked, period; /* now_ns() at the last tick; the time between the last two */
+static _Atomic uint64_t ticked,
+    period; /* now_ns() at the last tick; the time between the last two */
 static bool armed;
 static struct collective *outermost; /* of each thread that is in one, the last first */
 static _Thread_local struct collective *innermost; /* of this thread; NULL: in none */

@@ -35,8 +35,8 @@ struct straggler straggler_find(const struct paced *p, int n);
 /* The same as a sentence, if there is one. where: in which lines the slow ones are, or "". The
  * caller frees it. */
 char *straggler_text(const struct straggler *s, const struct paced *p, int n, const char *where);
-/* What a step takes, and how much of it the ranks wait, if there is a clock: a difference that is
- * not clear. The caller frees it. */
+/* What a step takes, and which ranks wait least and most in it, by a clock that the ranks have. The
+ * caller frees it. */
 char *straggler_pace(const struct straggler *s, const struct paced *p, int n);
 /* The time in s in which each line of a loop has its turn. */
 double straggler_period(const struct straggler *s);

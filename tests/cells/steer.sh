@@ -8,7 +8,7 @@ mount_torch -o size=2
 mkdir "$T/work"
 cd "$T/work" || give_up 'a directory'
 
-# counts CLOCK: has rank 0 made steps of the running cell by it? Before that begins there, they are those of the last one.
+# counts CLOCK: has rank 0 made steps of the running cell by it?
 counts() {
 	steps 3 && [ "$(key "$G/status" step | sed 's/.*clock=//')" = "$1" ]
 }

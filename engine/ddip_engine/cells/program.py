@@ -127,6 +127,7 @@ class _Surroundings:
         self.streams = streams.current()
         self.descriptors = streams.descriptors()
         self.umask = _umask()
+        self.blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
         self.timers = [each for each in program_end.TIMERS if signal.getitimer(each) != (0, 0)]
         self.shell = None  # IPython's, while it is hidden
         self.engine_names = {}  # the engine's in the namespace, while they are hidden
@@ -218,6 +219,7 @@ def _leave(around):
     streams.restore(around.streams)
     streams.end_program()
     os.umask(around.umask)
+    signal.pthread_sigmask(signal.SIG_SETMASK, around.blocked)
     for row, real in around.replaced:
         if real is not None:
             row.replace(lambda _, real=real: real)

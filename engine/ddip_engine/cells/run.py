@@ -144,9 +144,14 @@ def current():
 
 def within(cell, function):
     """Returns function(cell), an Ended, while interrupts of the running cell are held, and those of
-    this one are raised in its code. Called while the running cell holds them; never raises."""
+    this one are raised in its code. Called while the running cell holds them; never raises: returns
+    as well what a signal handler of the program's has raised meanwhile, or None."""
     global _cell
-    outer, missed = _cell, _ddip.pause()
+    outer, stray = _cell, None
+    try:
+        missed = _ddip.pause()
+    except BaseException as e:
+        stray, missed = e, _ddip.pause()
     _cell = cell
     try:
         try:
@@ -158,10 +163,13 @@ def within(cell, function):
         ended = cells.Ended(e)
         cell.interrupted_late = _ddip.pause() or cell.interrupted_late
     _cell = outer
-    _ddip.resume(outer.number)
+    try:
+        _ddip.resume(outer.number)
+    except BaseException as e:
+        stray = stray or e
     if missed:  # it is held now
         _ddip.repeat(outer.number)
-    return ended
+    return ended, stray
 
 
 def told(cell, ended, earlier):

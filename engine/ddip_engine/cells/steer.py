@@ -111,7 +111,8 @@ class _Steer(_Awaited):
 
     def run(self, function, tick):
         figures, earlier = streams.figures, digest.before()
-        ended = run.within(self.cell, function)
+        ended, stray = run.within(self.cell, function)
+        tick.error = tick.error or stray
         try:
             refused = raised.is_a(ended.error, EngineError)
             self.outcome = ended.error if refused else self.told(ended, earlier)
