@@ -56,6 +56,7 @@ os.kill(os.getpid(), signal.SIGUSR1)
 waits.join()
 END
 is 'a thread that waits for signals' "$("$ddip" run -f waits.py)" SIGUSR1
+is 'the cells after it block none' "$(value 'signal.pthread_sigmask(signal.SIG_BLOCK, ())')" 'set()'
 mkdir links
 cat >where.py <<'END'
 import sys
