@@ -402,7 +402,7 @@ void rank_handlers_set(int signo, bool own);
 /* From now on, until they are released, none of them runs. Signals that Python has noticed before
  * may still be handled. */
 void rank_handlers_hold(void);
-void rank_handlers_release(void); /* also if none is held; raises the signals that came meanwhile */
+void rank_handlers_release(void);  /* also if none is held; sends again what came meanwhile */
 void rank_handlers_in_child(void); /* a child that any thread has forked: none is held any more */
 
 /* rank_store.c: not called in a forked child, so that fork(2) need not take its lock. */

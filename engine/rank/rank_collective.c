@@ -21,8 +21,8 @@ atomic_bool rank_collective_aside;
 static _Atomic uint64_t since; /* from now_ns(); 0: in none */
 static _Atomic uint32_t count;
 static struct profile profiles[CLOCKS];
-static _Atomic uint64_t ticked,
-    period; /* now_ns() at the last tick; the time between the last two */
+static _Atomic uint64_t ticked; /* now_ns() at the last tick */
+static _Atomic uint64_t period; /* between the last two, in ns */
 static bool armed;
 static struct collective *outermost; /* of each thread that is in one, the last first */
 static _Thread_local struct collective *innermost; /* of this thread; NULL: in none */

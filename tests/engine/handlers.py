@@ -9,7 +9,7 @@ import sys
 import wire
 from wire import Agent, same, until
 
-OK, RAISED = range(2)
+OK = 0
 HANDLER = """
 import atexit, faulthandler, os, signal, sys, threading, time
 def told(*args): print("handled", flush=True)
@@ -25,6 +25,12 @@ def late(*args):
     return text(*args)
 table.text = late
 """
+
+
+def begin(a, code=""):
+    """Starts a rank that has HANDLER, and runs the code."""
+    a.spawn(0)
+    same(a.run(0, HANDLER + code)[0].error, "")
 
 
 def between(a, code):
@@ -55,8 +61,7 @@ def test_one_forks():
 def test_the_default_is_set_meanwhile():
     """As code of an object's may: what came before does not end the rank."""
     with Agent() as a:
-        a.spawn(0)
-        a.run(0, HANDLER)
+        begin(a)
         kill = "os.kill(os.getpid(), signal.SIGUSR1)"
         between(a, f"{kill}; signal.signal(signal.SIGUSR1, signal.SIG_DFL)")
         same(a.run(0, "7")[0].value, b"7")
@@ -65,10 +70,9 @@ def test_the_default_is_set_meanwhile():
 def test_the_main_thread_blocks_it():
     """Another thread takes it; Python runs the handler when the main thread goes on."""
     with Agent() as a:
-        a.spawn(0)
-        a.run(
-            0,
-            f"""{HANDLER}
+        begin(
+            a,
+            """
 end = threading.Event()
 threading.Thread(target=end.wait).start()
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])""",
@@ -80,14 +84,13 @@ signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])""",
 def test_system_in_a_thread():
     """system(3) sets again the handler that it finds."""
     with Agent() as a:
-        a.spawn(0)
-        a.run(
-            0,
-            f"""{HANDLER}
+        begin(
+            a,
+            """
 signal.signal(signal.SIGQUIT, told)
 begin, reader, writer = threading.Event(), *os.pipe()
 os.set_inheritable(reader, True)
-thread = threading.Thread(target=lambda: (begin.wait(), os.system(f"read x </dev/fd/{{reader}}")))
+thread = threading.Thread(target=lambda: (begin.wait(), os.system(f"read x </dev/fd/{reader}")))
 thread.start()""",
         )
         ignores = "int(open('/proc/self/status').read().split('SigIgn:')[1].split()[0], 16) & 4"
@@ -102,10 +105,9 @@ def test_one_exits():
     """By sys.exit() while the rank is idle: the others run at its exit."""
     options = os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"
     with Agent(env={"ASAN_OPTIONS": options}) as a:
-        a.spawn(0)
-        a.run(
-            0,
-            f"""{HANDLER}
+        begin(
+            a,
+            """
 signal.signal(signal.SIGUSR2, lambda *args: sys.exit(3))
 atexit.register(lambda: (os.kill(os.getpid(), signal.SIGUSR1), print("at exit", flush=True)))""",
         )
@@ -117,10 +119,9 @@ atexit.register(lambda: (os.kill(os.getpid(), signal.SIGUSR1), print("at exit", 
 def test_a_handler_in_c():
     """That of faulthandler runs at any time: a fault that waited would be repeated for ever."""
     with Agent() as a:
-        a.spawn(0)
-        a.run(
-            0,
-            f"""{HANDLER}
+        begin(
+            a,
+            """
 signal.signal(signal.SIGUSR2, told)
 faulthandler.register(signal.SIGUSR2)""",
         )
@@ -146,8 +147,7 @@ print(ended.value, repr(stray), flush=True)
 def test_one_raises_before_a_steer():
     """Its outcome is not lost, and the cell's handlers run on."""
     with Agent() as a:
-        a.spawn(0)
-        same(a.run(0, HANDLER + WITHIN)[0].error, "")
+        begin(a, WITHIN)
         text = "TimeoutError('as the handler of a signal that came last')"
         same(a.spool(0, "stdout").decode(), f"handled\n7 {text}\n")
 
