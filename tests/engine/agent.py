@@ -294,7 +294,7 @@ def check_flood_death(a, slot):
 
 
 def test_ranks():
-    with Agent(PYTHON, env={"DDIP_DAEMON_PID": "1"}) as a:
+    with Agent(env={"DDIP_DAEMON_PID": "1"}) as a:
         same(a.warm_phases.name, "Rzygote")
         r = a.spawn(0, env="OMP_NUM_THREADS=3\0MARK=yes\0")
         same((r.name, r.how), ("Rspawn", "zygote"))
@@ -408,7 +408,7 @@ len(loaded) > 50, loaded == compiled, not names["is_loadable"] or codes(compile=
 
 def test_the_code_that_is_embedded():
     """It is what the sources compile to; the version of Python that made it compiles nothing."""
-    with Agent(PYTHON) as a:
+    with Agent() as a:
         a.spawn(0)
         same(a.run(0, EMBEDDED)[0].value, b"(True, True, True)")
 
@@ -429,7 +429,7 @@ def descendants(pid):
 
 
 def end_of_all(how):
-    with Agent(PYTHON) as a:
+    with Agent() as a:
         for slot in (0, 1):
             a.spawn(slot)
         # one in its own session, one that ignores signals, one in an endless loop
@@ -463,7 +463,7 @@ def nvml_process(a):
 
 
 def test_the_process_that_asks_nvml_stays_for_a_while():
-    with Agent(PYTHON, {"DDIP_NVML": "/no/such/library"}, warm=False) as a:
+    with Agent(env={"DDIP_NVML": "/no/such/library"}, warm=False) as a:
 
         def ask():
             r = a.call("Tgpus", wire.AGENT, 1)
@@ -490,7 +490,7 @@ def test_end_by_term():
 
 def test_agent_killed():
     """If the agent is killed and cannot clean up, ranks and zygotes still die with it."""
-    with Agent(PYTHON) as a:
+    with Agent() as a:
         for slot in (0, 1):
             a.spawn(slot)
         pids = descendants(a.process.pid)
@@ -501,7 +501,7 @@ def test_agent_killed():
 
 def test_many():
     """Restarts leak no descriptors and no processes."""
-    with Agent(PYTHON) as a:
+    with Agent() as a:
 
         def descriptors():
             return len(os.listdir(f"/proc/{a.process.pid}/fd"))

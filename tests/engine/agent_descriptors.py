@@ -50,7 +50,7 @@ def start(a, cold, free):
 
 def test_a_rank_does_not_start():
     """However many are left: what fails says that it is for want of descriptors."""
-    with Agent(PYTHON) as a:
+    with Agent() as a:
         for cold in (0, 1):
             for free in itertools.count():
                 m = start(a, cold, free)
@@ -63,7 +63,7 @@ def test_a_rank_does_not_start():
 
 
 def test_a_rank_exits():
-    with Agent(PYTHON, NO_LEAK_CHECK) as a:
+    with Agent(env=NO_LEAK_CHECK) as a:
         a.spawn(0)
         a.spawn(1)
         group, _ = map(int, a.run(0, CHILDREN)[1].split())
@@ -80,14 +80,14 @@ def test_a_failed_fork_leaves_none_open():
         print(f"not tested: {engine} is not built")
         return
     env = {"DDIP_FAULT": "ddip-agent/gpus.fork:1"}
-    with Agent(PYTHON, env, command=[engine, "--agent"], warm=False) as a:
+    with Agent(env=env, command=[engine, "--agent"], warm=False) as a:
         before = os.listdir(f"/proc/{a.process.pid}/fd")
         refused(a.call("Tgpus", AGENT, 0), "EAGAIN", "asks NVML")
         same(os.listdir(f"/proc/{a.process.pid}/fd"), before)
 
 
 def test_the_end():
-    with Agent(PYTHON, NO_LEAK_CHECK) as a:
+    with Agent(env=NO_LEAK_CHECK) as a:
         a.spawn(0)
         children = list(map(int, a.run(0, CHILDREN)[1].split()))
         exhaust(a)

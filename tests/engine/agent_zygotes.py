@@ -14,7 +14,7 @@ from wire import PYTHON, Agent, alive, same, until
 
 
 def test_successor_and_cold():
-    with Agent(PYTHON) as a:
+    with Agent() as a:
         (first,) = zygotes(a)
         same(a.spawn(0).how, "zygote")
         # it is made in a quiet moment, which each start ends
@@ -41,7 +41,7 @@ def test_eager():
 
 def test_guard_and_age():
     """A zygote with a second thread starts ranks cold; one with changed packages is replaced."""
-    with Agent(PYTHON, warm=False) as a:
+    with Agent(warm=False) as a:
         site = os.path.join(a.dir, "site")
         os.mkdir(site)
         with open(os.path.join(site, "sitecustomize.py"), "w", encoding="utf-8") as f:
@@ -71,7 +71,7 @@ def test_guard_and_age():
 
 def test_spares_of_a_dead_zygote():
     """They have loaded what it had loaded, which may have changed on disk since."""
-    with Agent(PYTHON) as a:
+    with Agent() as a:
         spare = spare_of(a, 0)
         for pid in zygotes(a):
             os.kill(pid, signal.SIGKILL)
@@ -81,7 +81,7 @@ def test_spares_of_a_dead_zygote():
 
 def test_spare_refuses():
     """One that cannot receive an engine's descriptors ends, and is replaced."""
-    with Agent(PYTHON) as a:
+    with Agent() as a:
         spare = spare_of(a, 0)
         resource.prlimit(spare, resource.RLIMIT_NOFILE, (3, 3))
         same(a.spawn(1).how, "cold")

@@ -1,5 +1,5 @@
 """Shared by the tests of the magics: a notebook with a real kernel and a group of its own; all
-groups of a test file are on one mount, whose ranks find torch imported.
+groups of a test file are on one mount. With DDIP_TEST_NO_TORCH its kernels and ranks have no torch.
 
 Nothing here is a test. A test file is a program: `run()` calls its functions named test_*.
 """
@@ -22,6 +22,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 BUILD = os.path.abspath(os.path.join(ROOT, os.environ.get("BUILD", "build")))
 PYTHON = os.environ.get("PYTHON") or os.path.join(ROOT, ".venv/bin/python")
 MAGICS = os.path.join(ROOT, "magics")
+NO_TORCH = os.path.join(ROOT, "tests", "fake", "no_torch")
 # Only guards against hangs: nothing should come near it, even on a busy machine.
 HANG_LIMIT_S = int(os.environ.get("HANG_LIMIT_S", "300"))
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -402,8 +403,9 @@ def environment_of(mount):
 
 def _places(mount):
     """The environment for a kernel that mounts."""
+    path = [NO_TORCH, MAGICS] if os.environ.get("DDIP_TEST_NO_TORCH") else [MAGICS]
     return {
-        "PYTHONPATH": MAGICS,
+        "PYTHONPATH": os.pathsep.join(path),
         "DDIPFS": os.path.join(BUILD, "ddipfs"),
         "DDIP_MOUNT": mount,
         "PATH": os.path.dirname(PYTHON) + os.pathsep + os.environ["PATH"],
