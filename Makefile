@@ -304,7 +304,7 @@ $(FAKE_ENGINE): $(call objects,$(FAKE_SRC)) $(SHARED_OBJ)
 # Fuzzers: with clang's libFuzzer where there is one, else the plain driver replays the corpus.
 FUZZ_SRC := $(filter-out tests/fuzz/driver.c,$(wildcard tests/fuzz/*.c))
 FUZZ_BIN := $(patsubst tests/fuzz/%.c,$(BUILD)/fuzz/%,$(FUZZ_SRC))
-SECS     := # of the fuzzers (60) and the soak test (15)
+SECS     := # of the fuzzers (60; 15 in the tests) and the soak test (15)
 FUZZ_CC   = $(eval FUZZ_CC := $$(shell scripts/fuzz-compiler $(CC)))$(FUZZ_CC)
 # libFuzzer wants all compiled for it; else the objects of the unit tests do.
 FUZZ_PARTS = $(if $(findstring fuzzer,$(FUZZ_CC)),$(UNIT_$(1)) $(SHARED_SRC),$(patsubst \

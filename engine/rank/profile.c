@@ -24,12 +24,13 @@ profile_wait(struct profile *p, const char *in, uint64_t ns)
 }
 
 void
-profile_step(struct profile *p, uint64_t now)
+profile_step(struct profile *p, uint64_t now, uint64_t cpu)
 {
 	uint32_t n = p->count, i = n % PROFILE_KEPT;
 
 	p->step[i].at = now;
 	p->step[i].waited = p->waited;
+	p->step[i].cpu = cpu;
 	p->step[i].in = p->in;
 	p->count = n + 1;
 	p->longest = 0;
@@ -76,7 +77,7 @@ most_frequent(const struct profile *p, uint32_t from, uint32_t to)
 struct profile_found
 profile_read(const struct profile *p, unsigned together)
 {
-	uint64_t step[PROFILE_READ], waited[PROFILE_READ];
+	uint64_t step[PROFILE_READ], waited[PROFILE_READ], cpu[PROFILE_READ];
 	uint32_t end = p->count;
 	unsigned n = MIN(end ? end - 1 : 0, (uint32_t)PROFILE_READ) / together;
 	struct profile_found found = {0};
@@ -89,10 +90,12 @@ profile_read(const struct profile *p, unsigned together)
 
 		step[i] = p->step[to].at - p->step[from].at;
 		waited[i] = p->step[to].waited - p->step[from].waited;
+		cpu[i] = p->step[to].cpu - p->step[from].cpu;
 	}
 	found.steps = n * together;
 	found.step = median(step, n) / together;
 	found.waited = median(waited, n) / together;
+	found.cpu = median(cpu, n) / together;
 	found.in = most_frequent(p, end - found.steps, end);
 	return found;
 }

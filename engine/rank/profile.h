@@ -1,7 +1,7 @@
 /*
  * How long the last steps of a cell took, and how much of that its main thread waited for other
- * ranks. One thread writes a profile, any other may read it meanwhile, or reset it while that one
- * is idle.
+ * ranks, or was on a CPU. One thread writes a profile, any other may read it meanwhile, or reset it
+ * while that one is idle.
  */
 #ifndef PROFILE_H
 #define PROFILE_H
@@ -15,8 +15,9 @@ struct profile {
 	_Atomic uint32_t count; /* of steps */
 
 	struct {
-		_Atomic uint64_t at, waited; /* its end; all waits until then; in ns */
-		_Atomic(const char *) in;    /* the longest of those within it; NULL: none */
+		_Atomic uint64_t at, waited,
+		    cpu;		  /* its end; all waits, all CPU time until then; in ns */
+		_Atomic(const char *) in; /* the longest of the waits within it; NULL: none */
 	} step[PROFILE_KEPT];
 
 	/* the writer's */
@@ -27,12 +28,14 @@ struct profile {
 void profile_reset(struct profile *p);
 /* The thread has waited for ns in this operation; the name is never freed. */
 void profile_wait(struct profile *p, const char *in, uint64_t ns);
-void profile_step(struct profile *p, uint64_t now);
+/* A step ends now, when the thread has had so much CPU time; in ns. */
+void profile_step(struct profile *p, uint64_t now, uint64_t cpu);
 
 struct profile_found {
-	unsigned steps;	     /* of these */
-	double step, waited; /* ns: the medians of a step, and of the waits in one */
-	const char *in;	     /* of most steps the longest wait; NULL: none */
+	unsigned steps; /* of these */
+	double step, waited,
+	    cpu;	/* ns: the medians of a step, of the waits and of the CPU time in one */
+	const char *in; /* of most steps the longest wait; NULL: none */
 };
 
 /* Of the last steps; each `together` count as one, of which the numbers are a part: a loop has

@@ -129,7 +129,7 @@ rank_collective_tick(enum clock clock)
 	now = now_ns();
 	period = ticked ? now - ticked : 0;
 	ticked = now;
-	profile_step(&profiles[clock], now);
+	profile_step(&profiles[clock], now, cpu_ns());
 	return armed;
 }
 
@@ -160,8 +160,8 @@ rank_collective_profile(struct buf *out)
 		    profile_read(&profiles[i], i == CLOCK_COLLECTIVE ? TOGETHER : 1);
 
 		if (found.steps)
-			buf_addf(out, "profile %d %u %.0f %.0f %s\n", i, found.steps, found.step,
-			    found.waited, found.in ? found.in : "-");
+			buf_addf(out, "profile %d %u %.0f %.0f %.0f %s\n", i, found.steps,
+			    found.step, found.waited, found.cpu, found.in ? found.in : "-");
 	}
 }
 

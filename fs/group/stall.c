@@ -372,6 +372,7 @@ print_rank(const struct rank_sample *r, struct record *out)
 	if (pace) {
 		record_real(out, "step_ms", pace->step * MS_PER_S, 1);
 		record_real(out, "waits_ms", pace->waited * MS_PER_S, 1);
+		record_real(out, "cpu_ms", pace->cpu * MS_PER_S, 1);
 	}
 	if (r->seconds > 0)
 		record_real(out, "for", r->seconds, 1);

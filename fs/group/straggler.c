@@ -22,12 +22,14 @@ pace_read(const char *line, struct pace pace[CLOCKS])
 	unsigned clock;
 	int end = -1;
 
-	if (sscanf(line, "%u %u %lf %lf %31s%n", &clock, &p.steps, &p.step, &p.waited, p.in, &end) <
-		5 ||
-	    line[end] || clock >= CLOCKS || !isfinite(p.step) || !isfinite(p.waited))
+	if (sscanf(line, "%u %u %lf %lf %lf %31s%n", &clock, &p.steps, &p.step, &p.waited, &p.cpu,
+		p.in, &end) < 6 ||
+	    line[end] || clock >= CLOCKS || !isfinite(p.step) || !isfinite(p.waited) ||
+	    !isfinite(p.cpu))
 		return false;
 	p.step *= NS;
 	p.waited *= NS;
+	p.cpu *= NS;
 	pace[clock] = p;
 	return true;
 }
@@ -115,28 +117,49 @@ straggler_text(const struct straggler *s, const struct paced *p, int n, const ch
 	return buf_take(&b);
 }
 
+/* Appends "38 ms on rank 1 to 40 ms on rank 0": the least and the most. */
+static void
+add_range(struct buf *out, const struct paced *p, int n, enum clock clock,
+    double (*of)(const struct pace *))
+{
+	int least = 0, most = 0;
+
+	for (int i = 1; i < n; i++) {
+		if (of(&p[i].pace[clock]) < of(&p[least].pace[clock]))
+			least = i;
+		if (of(&p[i].pace[clock]) > of(&p[most].pace[clock]))
+			most = i;
+	}
+	add_ms(out, of(&p[least].pace[clock]));
+	buf_addf(out, " on rank %d to ", p[least].rank);
+	add_ms(out, of(&p[most].pace[clock]));
+	buf_addf(out, " on rank %d", p[most].rank);
+}
+
+static double
+waited(const struct pace *p)
+{
+	return p->waited;
+}
+
+static double
+cpu(const struct pace *p)
+{
+	return p->cpu;
+}
+
 char *
 straggler_pace(const struct straggler *s, const struct paced *p, int n)
 {
 	bool collective = s->clock == CLOCK_COLLECTIVE;
-	int least = 0, most = 0;
 	struct buf b = {0};
 
-	for (int i = 1; i < n; i++) {
-		double waited = p[i].pace[s->clock].waited;
-
-		if (waited < p[least].pace[s->clock].waited)
-			least = i;
-		if (waited > p[most].pace[s->clock].waited)
-			most = i;
-	}
 	add_ms(&b, s->step);
 	buf_addf(&b, " per %s, of which waits ", collective ? "collective" : "step");
-	add_ms(&b, p[least].pace[s->clock].waited);
-	buf_addf(&b, " on rank %d to ", p[least].rank);
-	add_ms(&b, p[most].pace[s->clock].waited);
-	buf_addf(&b, " on rank %d (medians of %u %s)", p[most].rank, s->steps,
-	    collective ? "collectives" : "steps");
+	add_range(&b, p, n, s->clock, waited);
+	buf_adds(&b, ", CPU time ");
+	add_range(&b, p, n, s->clock, cpu);
+	buf_addf(&b, " (medians of %u %s)", s->steps, collective ? "collectives" : "steps");
 	return buf_take(&b);
 }
 

@@ -1,5 +1,5 @@
 /* Which ranks the others wait for in each step: from how long a step takes on each rank, and how
- * long it waits in one. */
+ * long it waits and is on a CPU in one. */
 #ifndef STRAGGLER_H
 #define STRAGGLER_H
 #include "wire.h"
@@ -9,10 +9,12 @@
 struct pace {
 	unsigned steps;	     /* 0: unknown; else the times are medians of so many */
 	double step, waited; /* s: what one takes; how much of it the rank waits for others */
-	char in[32];	     /* in which operation the most; "-": none */
+	double cpu;	     /* s: how much of it its main thread is on a CPU */
+	char in[32];	     /* in which operation it waits the most; "-": none */
 };
 
-/* Reads `CLOCK STEPS STEP WAITED IN` into the pace of that clock. Returns false if it is damaged.
+/* Reads `CLOCK STEPS STEP WAITED CPU IN` into the pace of that clock. Returns false if it is
+ * damaged.
  */
 bool pace_read(const char *line, struct pace pace[CLOCKS]);
 
@@ -35,8 +37,8 @@ struct straggler straggler_find(const struct paced *p, int n);
 /* The same as a sentence, if there is one. where: in which lines the slow ones are, or "". The
  * caller frees it. */
 char *straggler_text(const struct straggler *s, const struct paced *p, int n, const char *where);
-/* What a step takes, and which ranks wait least and most in it, by a clock that the ranks have. The
- * caller frees it. */
+/* What a step takes, and which ranks wait least and most in it, and have the least and most CPU
+ * time, by a clock that the ranks have. The caller frees it. */
 char *straggler_pace(const struct straggler *s, const struct paced *p, int n);
 /* The time in s in which each line of a loop has its turn. */
 double straggler_period(const struct straggler *s);

@@ -41,7 +41,7 @@ def read(n):
         load(n)
         dist.all_reduce(torch.ones(1))' || give_up 'the first cell'
 
-pace='^pace [0-9.]+ ms per step, of which waits [0-9.]+ ms on rank [01] to [0-9.]+ ms on rank [01] [(]medians of [0-9]+ steps[)]$'
+pace='^pace [0-9.]+ ms per step, of which waits [0-9.]+ ms on rank [01] to [0-9.]+ ms on rank [01], CPU time [0-9.]+ ms on rank [01] to [0-9.]+ ms on rank [01] [(]medians of [0-9]+ steps[)]$'
 pace_is_known() {
 	grep -E "$pace" "$G/cells/$n/report" | grep -q 'of [1-9][0-9] steps'
 }
@@ -60,7 +60,7 @@ says() {
 # in_full: the same as JSON; each rank has its time
 in_full() {
 	says "^rank 1 is slow: [0-9.]+ ms of the [0-9.]+ ms per step outside of waits, mostly at <cell [0-9]+>:20 train[(][)], [0-9]+ of [0-9]+ looks; rank 0 [0-9.]+ ms, and waits [0-9]+ ms in backward [(]medians of [0-9]+ steps[)]$" &&
-		[[ $(tail -n 1 "$T/stall") =~ ' step_ms='[0-9.]+' waits_ms='[0-9.]+ ]] &&
+		[[ $(tail -n 1 "$T/stall") =~ ' step_ms='[0-9.]+' waits_ms='[0-9.]+' cpu_ms='[0-9.]+ ]] &&
 		"$PLAIN_PYTHON" - "$T/stall.json" <<-'END' 2>"$T/why"
 			import json, sys
 			stall = json.load(open(sys.argv[1]))
@@ -74,6 +74,7 @@ in_full() {
 			for each in stall["ranks"]:
 			    assert each["step_ms"] >= 40, each
 			    assert each["waits_ms"] <= each["step_ms"], each
+			    assert 0 <= each["cpu_ms"] <= each["step_ms"] + 1, each
 		END
 }
 submit 'train(0.04 * rank)'

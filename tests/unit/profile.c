@@ -3,7 +3,7 @@
 #include "rank/profile.h"
 
 static struct profile p;
-static uint64_t now;
+static uint64_t now, cpu;
 
 /* Steps that take so long, and wait for a part of that. */
 static void
@@ -13,7 +13,8 @@ steps(int n, uint64_t took, const char *in, uint64_t waited)
 		if (in)
 			profile_wait(&p, in, waited);
 		now += took;
-		profile_step(&p, now);
+		cpu += took / 2;
+		profile_step(&p, now, cpu);
 	}
 }
 
@@ -25,6 +26,7 @@ check(unsigned together, unsigned n, double step, double waited, const char *in)
 	CHECK(f.steps == n);
 	CHECK(f.step == step);
 	CHECK(f.waited == waited);
+	CHECK(f.cpu == step / 2);
 	CHECK_STR(f.in ? f.in : "-", in);
 }
 

@@ -146,7 +146,7 @@ step(int rank, unsigned waits)
 {
 	char described[200];
 
-	snprintf(described, sizeof(described), OWN "profile 0 32 1e8 %ue6 backward\n", waits);
+	snprintf(described, sizeof(described), OWN "profile 0 32 1e8 %ue6 2e7 backward\n", waits);
 	answer(rank, "", AWAY, described);
 }
 
