@@ -40,7 +40,7 @@ class Relayed(Agent):
         env = {
             "DDIP_STATE": self.place,
             "XDG_CACHE_HOME": self.place + "/cache",
-            "PYTHONPATH": _HERE + "/without_torch",
+            "PYTHONPATH": wire.NO_TORCH,
             **(env or {}),
         }
         super().__init__(python, env, command=command, **settings)

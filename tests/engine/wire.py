@@ -17,6 +17,7 @@ import traceback
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PYTHON = os.environ.get("PYTHON") or os.path.join(ROOT, ".venv", "bin", "python")
+NO_TORCH = os.path.join(ROOT, "tests", "fake", "no_torch")
 BUILD = os.path.join(ROOT, os.environ.get("BUILD", "build"))
 HANG_LIMIT_S = float(os.environ.get("HANG_LIMIT_S", "300"))  # only guards against hangs
 ENGINE = os.path.join(BUILD, "ddip-engine")
@@ -101,11 +102,17 @@ def each(m):
 
 
 class Agent:
-    """A running agent. Received messages that nobody waits for yet are kept in `seen`."""
+    """A running agent. Received messages that nobody waits for yet are kept in `seen`.
+
+    python: that of the ranks; None: the tests' own, in which no torch is found, since an import of
+    torch takes a second.
+    """
 
     live_kind = 2  # GET_LIVE: how it describes an object in a rank's memory
 
-    def __init__(self, python=sys.executable, env=None, warm=True, command=None, **settings):
+    def __init__(self, python=None, env=None, warm=True, command=None, **settings):
+        without = {} if python else {"PYTHONPATH": NO_TORCH}
+        python = python or (PYTHON if os.path.exists(PYTHON) else sys.executable)
         self.base = tempfile.mkdtemp(prefix="ddip-engine-test.")
         self.dir = os.path.join(self.base, "group")
         os.mkdir(self.dir)
@@ -115,7 +122,7 @@ class Agent:
         self.process = subprocess.Popen(
             command or [ENGINE, "--agent"],
             stdin=theirs, stdout=theirs, stderr=self.log,
-            env={**os.environ, **(env or {})}, start_new_session=True,
+            env={**os.environ, **without, **(env or {})}, start_new_session=True,
         )  # fmt: skip
         theirs.close()
         self.bytes, self.fds, self.seen, self.count = b"", [], [], 0

@@ -32,6 +32,7 @@ import common
 from common import HANG_LIMIT_S, ROOT, SEED, Mismatch, get, missing, processes
 
 BUILD = os.path.join(common.BUILD, "fault")
+PLAIN_PYTHON = os.environ.get("PLAIN_PYTHON", "/usr/bin/python3")
 COUNT = int(os.environ.get("COUNT", "1000000"))
 LIVES = int(os.environ.get("LIVES", "4"))  # mounts at once
 MARK = "DDIP_FAULT_RUN"
@@ -183,7 +184,7 @@ class Life:
             pass
         with open(self.dir + "/log", "w", encoding="utf-8") as log:
             self.daemon = subprocess.Popen(
-                [BUILD + "/ddipfs", "-f", "-o", f"python={sys.executable}", self.mnt],
+                [BUILD + "/ddipfs", "-f", "-o", f"python={PLAIN_PYTHON}", self.mnt],
                 env=env, stdout=log, stderr=log)  # fmt: skip
         end = time.monotonic() + HANG_LIMIT_S
         while self.daemon.poll() is None and not os.path.ismount(self.mnt):

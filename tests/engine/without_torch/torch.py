@@ -1,3 +1,0 @@
-"""Hides torch from tests that need only NumPy: its import takes seconds."""
-
-raise ModuleNotFoundError("torch is hidden from this test", name="torch")
