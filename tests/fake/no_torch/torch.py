@@ -1,3 +1,3 @@
-"""Found before a Python's packages: makes it a Python without torch, whose import takes a second."""
+"""Found before a Python's packages: makes it one without torch, whose import takes a second."""
 
 raise ModuleNotFoundError("torch is hidden from this test", name="torch")
