@@ -331,7 +331,7 @@ faulty: all $(FAKE_ENGINE)
 check-built: all unit $(FAKES) $(FAKE_ENGINE) $(FUZZ_BIN) faulty fake-cuda
 
 check: check-built
-	$(Q)BUILD='$(BUILD)' PYTHON='$(PYTHON)' SECS='$(SECS)' ROWS='$(ROWS)' tests/run $(T)
+	$(Q)BUILD='$(BUILD)' PYTHON='$(PYTHON)' SECS='$(or $(SECS),15)' ROWS='$(ROWS)' tests/run $(T)
 
 # What to run after each change: in a minute on two cores.
 FAST := unit/ $(addprefix fs/,cancel cell_errno cell_nonblock cell_write clone editors errnos foreign gone groups input \
