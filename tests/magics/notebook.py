@@ -467,6 +467,16 @@ def notebook(*first, own=False, **environment):
                 yield nb
 
 
+@functools.cache
+def _kept_notebook(*first):
+    return _shared.enter_context(notebook(*first))
+
+
+def shared_notebook(*first):
+    """A Notebook that all tests with these first cells share, as a context."""
+    return contextlib.nullcontext(_kept_notebook(*first))
+
+
 @contextlib.contextmanager
 def place(folder):
     """A path to mount on; whatever is mounted there is unmounted at the end. Or NeedsMount."""

@@ -99,7 +99,7 @@ learn = Learner(dls, nn.Linear(1, 1), loss_func=nn.MSELoss(), cbs=Seen())
 def test_fastai():
     """After -a fastai plain fit() trains with all ranks: equal weights, each with its own data."""
     notebook.need("fastai", "accelerate")
-    with notebook.notebook("%load_ext ddip", "%makedip -n 2 -a fastai") as nb:
+    with _prepared() as nb:
         nb.ok(f"%%dip\n{FASTAI}")
         for fit in ("fit(1)", "fit_one_cycle(1)", "fine_tune(1)"):
             nb.ok(f"%%dip\nseen.clear()\nlearn.{fit}")
@@ -113,8 +113,14 @@ def test_fastai():
         assert nb.ok("%dip type(learn.model).__name__").data()[0].endswith("'Linear'")
 
 
-def _fastai(nb):
-    nb.ok("%makedip -a fastai")
+def _prepared():
+    """A group that is prepared for fastai, whose import takes each rank two seconds, for several
+    tests."""
+    return notebook.shared_notebook("%load_ext ddip", "%makedip -n 2 -a fastai")
+
+
+def _learner(nb):
+    nb.ok("%dip -a 'ddp on'")
     nb.ok(f"%%dip\ntorch = __import__('torch')\ntorch.manual_seed(3)\n{FASTAI}")
     nb.ok("%%dip\ndef weights():\n    return [p.tolist() for p in learn.model.parameters()]")
 
@@ -127,8 +133,8 @@ def _values(nb, code):
 def test_fastai_predictions():
     """Outside fit() each rank predicts and measures all, in order, and needs no other rank."""
     notebook.need("fastai", "accelerate")
-    with notebook.notebook("%load_ext ddip", "%makedip -n 2") as nb:
-        _fastai(nb)
+    with _prepared() as nb:
+        _learner(nb)
         nb.ok("%dip learn.fit(1)")
         nb.ok(
             "%%dip\npreds, ys = learn.get_preds()\nassert torch.equal(ys, y), 'in order'\n"
@@ -146,8 +152,8 @@ def test_fastai_lr_find():
     """lr_find() tries all its rates, suggests the same on all ranks and restores the learner, also
     if it is interrupted."""
     notebook.need("fastai", "accelerate")
-    with notebook.notebook("%load_ext ddip", "%makedip -n 2") as nb:
-        _fastai(nb)
+    with _prepared() as nb:
+        _learner(nb)
         nb.ok("%dip learn.fit(1); before = weights(), str(learn.opt.state_dict())")
         nb.ok("%dip found = learn.lr_find(num_it=60, stop_div=False, show_plot=False)")
         one, other = _values(nb, "found, len(learn.recorder.lrs)")
@@ -170,8 +176,8 @@ def test_fastai_lr_find():
 def test_fastai_differs():
     """Ranks that would train with other settings are told so, and train no further."""
     notebook.need("fastai", "accelerate")
-    with notebook.notebook("%load_ext ddip", "%makedip -n 2") as nb:
-        _fastai(nb)
+    with _prepared() as nb:
+        _learner(nb)
         for code, said in (
             ("learn.fit(1, lr=0.1 if rank == 0 else 0.01)", "lr is 0.1 on rank 0 and 0.01 on rank"),
             ("learn.fit_one_cycle(1, (rank + 1) / 10)", "the schedule of lr is "),
@@ -192,7 +198,8 @@ def test_fastai_again():
     with notebook.notebook("%load_ext ddip", "%makedip -n 2") as nb:
         said = nb.run("%dip -a 'ddp off'").error[1]
         assert "%makedip -a prepares one of fastai" in said, said
-        _fastai(nb)
+        nb.ok("%makedip -a fastai")
+        _learner(nb)
         for wrong in ("ddp", "ddp of", "dpp on", "ddp on on"):
             said = nb.run(f"%dip -a '{wrong}'").error[1]
             assert "it has 'ddp on|off' and 'progress 0|all'" in said, said
