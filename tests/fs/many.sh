@@ -4,7 +4,7 @@
 
 mount_plain -o size=1
 daemon=$(daemon_pid)
-groups=200 readers=25 megabytes=1000
+groups=200 readers=25 megabytes=300
 export G M T
 
 # prints the daemon's RssAnon in KiB

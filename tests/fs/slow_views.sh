@@ -41,7 +41,7 @@ ready = Ready()'
 
 # until_is NAME VALUE: waits until a variable of rank 0 has this value
 until_is() {
-	until [ "$(cat "$V/$1")" = "$2" ]; do :; done
+	until [ "$(cat "$V/$1")" = "$2" ]; do sleep "$POLL_S"; done
 }
 
 # reads_on WHAT: others are still served
@@ -79,17 +79,17 @@ def no_more(*args):
 is 'a view, beside which another thread starts' "$(cat "$W/ready")" ready
 cell 'service.start_new_thread = no_more' "$G/rank1/cell"
 cat "$W/sleeper" &
-until [ "$(cat "$W/begun")" = 1 ]; do :; done
+until [ "$(cat "$W/begun")" = 1 ]; do sleep "$POLL_S"; done
 kill -KILL $!
 wait $! 2>/dev/null
 is 'what comes after that view' "$(guarded cat "$W/ready")" ready
 cell 'service.start_new_thread = more' "$G/rank1/cell"
 cat "$W/stubborn" &
-until [ "$(guarded cat "$W/begun")" != 1 ]; do :; done
+until [ "$(guarded cat "$W/begun")" != 1 ]; do sleep "$POLL_S"; done
 is 'a number beside a view, with threads again' "$(guarded cat "$W/quick")" 5
 kill -KILL $!
 wait $! 2>/dev/null
-until [ "$(guarded cat "$W/inside")" = 0 ]; do :; done
+until [ "$(guarded cat "$W/inside")" = 0 ]; do sleep "$POLL_S"; done
 cell 'begun = 0' "$G/rank1/cell"
 
 # an interrupt ends the view and gives its reader an error; a thread stuck in C is left behind
@@ -118,10 +118,10 @@ wait $!
 cat "$G/vars/busy.gather" &
 n=$((n + 1))
 until_is begun $n
-until [ "$(cat "$G/rank1/vars/begun")" = 1 ]; do :; done
+until [ "$(cat "$G/rank1/vars/begun")" = 1 ]; do sleep "$POLL_S"; done
 kill -KILL $!
 wait $! 2>/dev/null
-until [ "$(cat "$G/rank1/vars/inside")" = 0 ]; do :; done
+until [ "$(cat "$G/rank1/vars/inside")" = 0 ]; do sleep "$POLL_S"; done
 
 # the same while a cell runs
 errno nonblock "$G/rank0/cell" "while not os.path.exists('$T/end'): time.sleep(0.01)" >/dev/null
@@ -142,7 +142,7 @@ for _ in {1..80}; do
 	cat "$V/sleeper" &
 	readers+=($!)
 done
-until [ "$(cat "$V/begun")" -ge 50 ]; do :; done
+until [ "$(cat "$V/begun")" -ge 50 ]; do sleep "$POLL_S"; done
 for _ in {1..20}; do
 	is 'a number beside 80 slow views' "$(cat "$V/quick")" 5
 done

@@ -89,7 +89,7 @@ running() {
 open('$T/begun' + str(rank), 'w').close()
 while not os.path.exists('$T/end'): time.sleep(0.001)" >/dev/null
 	n=$(readlink "$G/cells/last")
-	until [ -e "$T/begun0" ] && [ -e "$T/begun1" ]; do :; done
+	until [ -e "$T/begun0" ] && [ -e "$T/begun1" ]; do sleep "$POLL_S"; done
 }
 ended() {
 	: >"$T/end"
@@ -147,7 +147,7 @@ for i in {1..100}; do
 done
 { tar -C "$V" --no-overwrite-dir -xf "$T/tree.tar" 2>>"$T/refused" || echo "tar: $?" >>"$T/refused"; } &
 tar=$!
-until [ "$(ls "$V" | grep -c '^p[0-9]')" = 100 ]; do :; done
+until [ "$(ls "$V" | grep -c '^p[0-9]')" = 100 ]; do sleep "$POLL_S"; done
 ended
 wait "${copies[@]}" $tar
 is 'nothing is refused' "$(grep -v ' waits for cell ' "$T/refused")" '' # on a slow machine they wait for long
@@ -172,7 +172,7 @@ cell 'import ctypes, os'
 mkfifo "$T/gate"
 errno nonblock "$G/rank0/cell" "None in map(ctypes.PyDLL(None).open, (b'$T/held', b'$T/gate'), (os.O_CREAT, os.O_RDONLY), (0o600, 0))" >/dev/null
 n=$(readlink "$G/cells/last")
-until [ -e "$T/held" ]; do :; done
+until [ -e "$T/held" ]; do sleep "$POLL_S"; done
 for i in {1..40}; do absent "$V/nothing$i"; done
 : >"$T/gate" # all were answered: only this ends the C code
 wait_cell "$n" >/dev/null
