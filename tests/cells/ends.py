@@ -115,12 +115,15 @@ SCENES = {
     ),
 }
 DEAF = {
-    "C code with the GIL": ("import itertools\nbegins()\nsum(itertools.repeat(1))", ""),
-    "C code that takes no signals": (
-        "import ctypes\nL, m = ctypes.CDLL(None), (ctypes.c_char * 64)()\nbegins()\n"
+    what: (
+        f"import ctypes\nL, m = ctypes.{library}(None), (ctypes.c_char * 64)()\nbegins()\n"
         "L.pthread_mutex_lock(m)\nL.pthread_mutex_lock(m)",
         "",
-    ),
+    )
+    for what, library in (
+        ("C code with the GIL", "PyDLL"),
+        ("C code that takes no signals", "CDLL"),
+    )
 }
 SCENES |= {
     what: (
@@ -162,7 +165,7 @@ def until(condition, what):
     while not condition():
         if time.monotonic() > end:
             raise TimeoutError(what)
-        time.sleep(0.002)
+        time.sleep(0.01)
 
 
 def pids():

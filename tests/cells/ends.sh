@@ -12,7 +12,7 @@ END
 cell "import sys; sys.path.insert(0, '$T'); kept = 7" || bad 'the first cell'
 fails cell '1 / 0' # which imports what shows a traceback: the times are of what is loaded
 export T G
-"$TORCH_PYTHON" "$ROOT/tests/cells/ends.py" || bad 'some do not end as they should'
+"$PLAIN_PYTHON" "${0%.sh}.py" || bad 'some do not end as they should'
 # what it ends may ignore the signal, and be the last thing that the cell does
 echo 'timeout 0.5' >"$G/ctl"
 submit 'import os; os.system("sleep 1000")'
