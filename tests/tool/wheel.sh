@@ -14,8 +14,8 @@ done
 [ -e "$(pkg-config --variable=libdir fuse3)/libfuse3.a" ] || skip 'there is no libfuse3.a'
 # shellcheck disable=SC2016 # Python
 about='import sys, sysconfig; print("%d.%d" % sys.version_info[:2], sysconfig.get_path("purelib"))'
-read -r version deps < <("$TORCH_PYTHON" -c "import torch, IPython, matplotlib, pip; $about") ||
-	skip "no torch, IPython, matplotlib or pip in $TORCH_PYTHON"
+has_module torch IPython matplotlib pip || skip "no torch, IPython, matplotlib or pip in $TORCH_PYTHON"
+read -r version deps < <("$TORCH_PYTHON" -c "$about")
 [ "$("$PLAIN_PYTHON" -c "$about" | cut -d ' ' -f 1)" = "$version" ] ||
 	skip "the packages of $TORCH_PYTHON are not for $PLAIN_PYTHON"
 
@@ -101,6 +101,7 @@ like "libfuse's is there" "$(cat "$info"/licenses/libfuse3/*)" 'GNU LESSER GENER
 inside env PATH=/usr/bin:/bin /home/user/v/bin/ddip demo /tmp/loss.png >"$T/out" 2>&1 || bad "ddip demo: $(tail -n 20 "$T/out")"
 like 'without fusermount3 a socket is served' "$(cat "$T/out")" 'the same files are served at'
 like 'the demo draws its images where there is no data set' "$(cat "$T/out")" 'train_mnist.py --epochs 3 --data'
+like 'how to draw them is shown, too' "$(cat "$T/out")" 'ddip run -f -r 0 .*/draw_digits.py ~/digits; '
 like 'what it reaches' "$(cat "$T/out")" 'same on all ranks: (8[5-9]|9[0-9]|100)\.'
 is 'its picture' "$(head -c 4 tmp/loss.png | tail -c 3)" PNG
 
