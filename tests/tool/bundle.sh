@@ -28,7 +28,7 @@ cp -r "$ROOT/tests/fake/cupy" "$cuda" "$T"
 # inside PYTHON WORDS…: calls ./run there, which has its own limits for hangs
 inside() {
 	unshare -m "$BASH" -c 'mount -t tmpfs none /dev/shm && mount --bind /dev/null /dev/fuse && exec "$@"' - \
-		env -i DDIP_TEST="$DDIP_TEST" HOME="$T" TMPDIR="$T" PATH=/usr/bin:/bin PYTHON="$1" \
+		env -i DDIP_TEST="$DDIP_TEST" DDIP_EAGER=1 HOME="$T" TMPDIR="$T" PATH=/usr/bin:/bin PYTHON="$1" \
 		PYTHONPATH="$T" DDIP_CUDART="$T/${cuda##*/}" ./run "${@:2}" 2>&1
 }
 
