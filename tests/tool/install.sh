@@ -4,6 +4,7 @@
 needs_mount
 
 cd "$ROOT" || exit
+version=$(make -s version)
 mkdir "$M"
 build=$(realpath --relative-to=. "$BUILD") # make cannot do with spaces in it
 quietly() {
@@ -25,21 +26,21 @@ for page in man1/ddipfs.1 man1/ddip.1 man4/ddipfs.4 man7/ddipfs.7 man7/ddip-host
 done
 [ -x "$T/root/opt/ddipfs/share/ddipfs/examples/watch.sh" ] || bad 'no examples'
 like 'the manual names the version' "$(cat "$T/root/opt/ddipfs/share/man/man4/ddipfs.4")" \
-	$'\n\.Os ddipfs '"$(make -s version)"$'\n'
+	$'\n\.Os ddipfs '"$version"$'\n'
 quietly make BUILD="$build" DESTDIR="$T/root" PREFIX=/opt/ddipfs uninstall
 is 'nothing is left' "$(find "$T/root" -type f -o -type l)" ''
 
 # with PYTHON= also into that environment
-if "$PLAIN_PYTHON" -m venv "$T/v" >"$T/out" 2>&1; then
+if make_venv "$T/v"; then
 	export PIP_NO_INDEX=1 PIP_NO_DEPS=1 # what it needs is not under test
 	quietly make BUILD="$build" PREFIX="$T/prefix" PYTHON="$T/v/bin/python" install
 	try "$T/prefix/bin"
 	try "$T/v/bin"
-	is 'its package' "$("$T/v/bin/python" -I -c 'import ddip; print(ddip.__version__)')" "$(make -s version)"
+	is 'its package' "$("$T/v/bin/python" -I -c 'import ddip; print(ddip.__version__)')" "$version"
 fi
 
 if command -v dpkg-deb >/dev/null; then
-	quietly make BUILD="$build" deb
+	DPKG_DEB_COMPRESSOR_LEVEL=1 quietly make BUILD="$build" deb
 	package=$(echo "$BUILD"/ddipfs_*.deb)
 	like 'what it needs' "$(dpkg-deb -f "$package" Depends)" 'fuse3.*libfuse3'
 	ok dpkg-deb -x "$package" "$T/deb"
