@@ -270,7 +270,7 @@ def head(g):
         facts, count = torch.cuda.get_device_properties(0), torch.cuda.device_count()
         nccl = ".".join(map(str, torch.cuda.nccl.version()))
         name = f"{count} × {facts.name}, {facts.total_memory / GIB:.0f} GiB, NCCL {nccl}"
-    versions = f"Python {platform.python_version()}, torch {version("torch")}"
+    versions = f"Python {platform.python_version()}, torch {version('torch')}"
     way = "a mount" if os.path.ismount(g.place) else "a socket, no mount is possible"
     return f"{name}; {os.cpu_count()} cores; {versions}; on {way}; {time.strftime('%Y-%m-%d')}"
 
