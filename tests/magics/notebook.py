@@ -22,7 +22,10 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 BUILD = os.path.abspath(os.path.join(ROOT, os.environ.get("BUILD", "build")))
 PYTHON = os.environ.get("PYTHON") or os.path.join(ROOT, ".venv/bin/python")
 MAGICS = os.path.join(ROOT, "magics")
-NO_TORCH = os.path.join(ROOT, "tests", "fake", "no_torch")
+WITHOUT = []  # where modules are found that hide others
+if os.environ.get("DDIP_TEST_NO_TORCH"):
+    WITHOUT = [os.path.join(ROOT, "tests", "fake", "no_torch")]
+    os.environ["PYTHONPATH"] = WITHOUT[0]
 # Only guards against hangs: nothing should come near it, even on a busy machine.
 HANG_LIMIT_S = int(os.environ.get("HANG_LIMIT_S", "300"))
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -403,9 +406,8 @@ def environment_of(mount):
 
 def _places(mount):
     """The environment for a kernel that mounts."""
-    path = [NO_TORCH, MAGICS] if os.environ.get("DDIP_TEST_NO_TORCH") else [MAGICS]
     return {
-        "PYTHONPATH": os.pathsep.join(path),
+        "PYTHONPATH": os.pathsep.join([*WITHOUT, MAGICS]),
         "DDIPFS": os.path.join(BUILD, "ddipfs"),
         "DDIP_MOUNT": mount,
         "PATH": os.path.dirname(PYTHON) + os.pathsep + os.environ["PATH"],
