@@ -7,7 +7,6 @@ some steps that nothing steers.
 
 import contextlib
 import hashlib
-import os
 import sys
 import time
 
@@ -33,11 +32,10 @@ def net():
 class Ddp:
     """DistributedDataParallel; the other kinds differ in some way."""
 
-    def __init__(self, last):
+    def __init__(self):
         self.model = DistributedDataParallel(net())
         self.opt = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.5)
         self.update = self.opt.step
-        self.limit = last
 
     def around(self):
         return contextlib.nullcontext()
@@ -47,24 +45,24 @@ class Ddp:
 
 
 class Compiled(Ddp):
-    def __init__(self, last):
-        super().__init__(last)
+    def __init__(self):
+        super().__init__()
         self.model.forward = torch.compile(self.model.forward, backend="eager")
 
 
 class CompiledStep(Ddp):
     """Its optimizer's steps are not seen, so that forwards are the clock."""
 
-    def __init__(self, last):
-        super().__init__(last)
+    def __init__(self):
+        super().__init__()
         self.update = torch.compile(self.opt.step, backend="eager")
 
 
 class Hooked(Ddp):
     """A comm hook, and hooks of optimizers."""
 
-    def __init__(self, last):
-        super().__init__(last)
+    def __init__(self):
+        super().__init__()
 
         def sum_up(group, bucket):
             work = dist.all_reduce(bucket.buffer(), async_op=True)
@@ -89,12 +87,7 @@ class Accumulated(Ddp):
 
 
 class Uneven(Ddp):
-    """Rank 0 has fewer batches: the other one goes on without it."""
-
-    def __init__(self, last):
-        super().__init__(last)
-        steps = int(os.environ.get("STEPS", "600"))
-        self.limit = steps + 60 * dist.get_rank() if last < 0 else last
+    """Rank 0 has fewer batches, by the last steer: the other one goes on without it."""
 
     def around(self):
         return Join([self.model])
@@ -103,7 +96,7 @@ class Uneven(Ddp):
 class Sharded(Ddp):
     """FSDP2."""
 
-    def __init__(self, last):
+    def __init__(self):
         from torch.distributed.fsdp import fully_shard
 
         self.model = net()
@@ -112,13 +105,12 @@ class Sharded(Ddp):
         fully_shard(self.model)
         self.opt = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.5)
         self.update = self.opt.step
-        self.limit = last
 
 
 class Flat(Ddp):
     """FSDP1."""
 
-    def __init__(self, last):
+    def __init__(self):
         from torch.distributed.fsdp import FullyShardedDataParallel
         from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
@@ -127,11 +119,10 @@ class Flat(Ddp):
         )
         self.opt = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.5)
         self.update = self.opt.step
-        self.limit = last
 
 
 class Pipelined(Ddp):
-    def __init__(self, last):
+    def __init__(self):
         from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
 
         rank = dist.get_rank()
@@ -140,7 +131,6 @@ class Pipelined(Ddp):
         self.schedule = ScheduleGPipe(stage, 2, loss_fn=nn.MSELoss())
         self.opt = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.5)
         self.update = self.opt.step
-        self.limit = last
 
     def backward(self, data):
         if dist.get_rank() == 0:
@@ -187,10 +177,10 @@ def steered(value):
 
 def train(kind, last, replay=(), pause=0):
     torch.manual_seed(3)
-    program = KINDS[kind](last)
+    program = KINDS[kind]()
     now.first, now.step, now.last = next(program.model.parameters()), 0, last
     with program.around():
-        while now.step not in (now.last, program.limit):
+        while now.step != now.last:
             data = torch.randn(4, 4) + dist.get_rank()
             now.place = BEFORE
             do(replay)
@@ -226,7 +216,7 @@ def main():
         dist.destroy_process_group()  # as torch asks of programs
         return
     model = train(kinds[0], -1, pause=PAUSE)
-    again = train(kinds[0], -1 if kinds[0] == "uneven" else now.step, now.log)
+    again = train(kinds[0], now.step, now.log)
     both = [None] * dist.get_world_size()
     dist.all_gather_object(both, (now.log, digest(model) == digest(again)))
     equal = [log == both[0][0] and same for log, same in both]
