@@ -22,6 +22,37 @@ join() {
 	env $(cat "$G/rank$1/env") timeout "$HANG_LIMIT_S" "$TORCH_PYTHON" "$T/join.py" "${2:-1}" >"$T/out" 2>&1 &
 	joined=$!
 }
+# joins as rank $1, too, by a child of one that has imported torch
+mkfifo "$T/asked" "$T/ended"
+join_again() {
+	# shellcheck disable=SC2046
+	echo "$T/out" $(cat "$G/rank$1/env") >"$T/asked"
+	(read -r status <"$T/ended" && exit "$status") &
+	joined=$!
+}
+cat >"$T/forks.py" <<-'END'
+	import os, runpy, sys
+	import torch, torch.distributed
+	asked, ended, program = sys.argv[1:]
+	while True:
+	    with open(asked) as file:
+	        out, *env = file.read().split()
+	    if child := os.fork():
+	        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+	        with open(ended, "w") as file:
+	            print(status & 0xff, file=file)
+	        continue
+	    os.environ.update(each.split("=", 1) for each in env)
+	    sys.argv = [program, "1"]
+	    output = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+	    os.dup2(output, 1)
+	    os.dup2(output, 2)
+	    runpy.run_path(program, run_name="__main__")
+	    sys.exit()
+END
+finish() {
+	[ ! "${forks:-}" ] || kill "$forks"
+}
 
 # the setting
 is 'what is no rank' "$(errno write "$G/ctl" 'external 3')" EINVAL
@@ -79,10 +110,12 @@ is 'theirs' "$(cat "$G"/rank[02]/vars/t.json | xargs)" '[6.0, 6.0, 6.0, 6.0] [6.
 cell 'dist.destroy_process_group()'
 is 'twice' "$(errno write "$G/cell" 'dist.init_process_group("gloo")')" EREMOTEIO
 like 'says how' "$(cat "$G/traceback")" 'recover'
+"$TORCH_PYTHON" "$T/forks.py" "$T/asked" "$T/ended" "$T/join.py" 2>"$T/forked" &
+forks=$!
 meet='dist.init_process_group("gloo"); t = torch.ones(4) * (rank + 1); dist.all_reduce(t); dist.barrier()'
 for _ in 1 2 3; do
 	is 'recovered' "$(errno fsync "$G/ctl" recover)" 0
-	join 1
+	join_again 1
 	cell "$meet" || bad 'after recover'
 	wait "$joined" || bad "the program, after recover: $(cat "$T/out")"
 	is 'its sum' "$(cat "$T/out")" '1 3 1 [6.0, 6.0, 6.0, 6.0]'
@@ -91,7 +124,7 @@ done
 # the program exits in the middle: the cell fails, the prompt returns
 echo 'grace 0.5' >"$G/ctl"
 is 'recovered' "$(errno fsync "$G/ctl" recover)" 0
-join 1 1
+join_again 1
 is 'it left' "$(errno write "$G/cell" "$meet
 for _ in range(2): dist.all_reduce(t)")" EREMOTEIO
 wait "$joined" || bad "the program that left: $(cat "$T/out")"
@@ -109,7 +142,7 @@ echo 'kill 2' >"$G/ctl"
 await 4 'rank 2 exit' >/dev/null # the interrupt has rebuilt the group, too
 await 4 'recovered generation' >/dev/null
 cell 'import torch, torch.distributed as dist' || bad 'after the death'
-join 1
+join_again 1
 cell "$meet" || bad 'with the successor'
 wait "$joined" || bad "the program, with the successor: $(cat "$T/out")"
 
@@ -119,7 +152,7 @@ printf 'size 2\nexternal 0\nstart\n' | cat >"$G/ctl"
 cell 'import torch, torch.distributed as dist; x = rank'
 is 'the first that there is' "$(cat "$G/vars/x")" 1
 like 'listed' "$(ls "$G/vars")" x
-join 0
+join_again 0
 cell "$meet" || bad 'rank 0 is external'
 wait "$joined" || bad "the program as rank 0: $(cat "$T/out")"
 is 'as rank 0' "$(cat "$T/out")" '0 2 0 [3.0, 3.0, 3.0, 3.0]'
