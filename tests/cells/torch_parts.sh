@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
-# Parts of torch and its neighbors work as their documentation shows, in cells and in a program, quick ones twice in the
-# same ranks: metrics, DataLoader's workers, distributed checkpoints, profiler, compile.
+# Parts of torch and its neighbors work as their documentation shows, in cells, quick ones twice in the same ranks:
+# metrics, DataLoader's workers, distributed checkpoints, profiler, compile.
 . "$(dirname "$0")/../lib.sh"
 
 mount_torch -o size=2,gpus=none
-export DDIP_MOUNT=$M PATH=$BUILD:$PATH
 
 # twice WHAT <<SOURCE: runs a cell that must succeed, twice
 twice() {
@@ -62,30 +61,6 @@ for k in 0 1; do
 	is "rank $k has its share from workers of each start method" "$(cat "$G/rank$k/vars/seen.json")" \
 		"{\"fork\": $squares, \"spawn\": $squares, \"forkserver\": $squares}"
 done
-cat >"$T/workers.py" <<-'END'
-	import os
-	import sys
-	import torch
-	import torch.distributed as dist
-	from torch.utils.data import DataLoader, Dataset
-
-	class Own(Dataset):
-	    def __len__(self):
-	        return 8
-	    def __getitem__(self, i):
-	        return i, os.getpid()
-
-	if __name__ == "__main__":
-	    dist.init_process_group("gloo")
-	    torch.multiprocessing.set_start_method(sys.argv[1])
-	    total = sum(values.sum() for values, _ in DataLoader(Own(), 4, num_workers=1))
-	    dist.all_reduce(total)
-	    print(sys.argv[1], int(total))
-END
-for method in spawn forkserver; do
-	is "a program that sets the start method $method" "$(ddip run -f "$T/workers.py" $method 2>&1)" "$method 56"
-done
-cell "import torch, torch.distributed as dist, torch.nn as nn; FOLDER = '$T'"
 
 twice 'torch.distributed.checkpoint' <<-'END'
 	import torch.distributed.checkpoint as dcp
