@@ -66,14 +66,16 @@ cat >"$T/program.py" <<-'END'
 	    print(f"program {int(total)}")
 END
 
-mount_torch -o "size=2,gpus=none,grace=0.2,env=PYTHONPATH=$T/site"
+has_module torch || skip "no torch in $TORCH_PYTHON"
+mount_plain -o "size=2,gpus=none,grace=0.2,env=PYTHONPATH=$T/site" # the first group is not used
 export DDIP_MOUNT=$M PATH=$BUILD:$PATH
 
 # Reports what is wrong when these names are missing.
 check_without() {
 	local wrong=0 told n out
 	G=$M/without
-	mkdir "$G" && (IFS=,; echo "env DDIP_TEST_WITHOUT=$*" >"$G/ctl") || return
+	mkdir "$G" && printf '%s\n' 'backend auto' "python $TORCH_PYTHON" >"$G/ctl" &&
+		(IFS=,; printf '%s\n' "env DDIP_TEST_WITHOUT=$*" "$eager" >"$G/ctl") || return
 	expect() { # WHAT ACTUAL PATTERN
 		[[ $2 =~ ^($3)$ ]] || {
 			echo "$1: $(printf %q "$2")"
@@ -145,8 +147,11 @@ without() {
 	for name; do without "$name"; done
 }
 
+# once with ranks that import what they need, then with those of a zygote that has
 BATCHES=4
+eager=
 without "${NAMES[@]}"
+eager='env DDIP_EAGER=1'
 for ((b = 0; b < BATCHES; b++)); do
 	batch=()
 	for ((i = b; i < ${#NAMES[@]}; i += BATCHES)); do batch+=("${NAMES[i]}"); done
