@@ -6,8 +6,9 @@
 ddip=$BUILD/ddip
 export DDIP_MOUNT=$PLACE
 
-mount_torch -o "size=2,gpus=none"
 mkdir "$T/work"
+# with the signal that is set below: another one would need another zygote
+mount_torch -o "size=2,gpus=none" -o 'on_preempt=USR1'
 cd "$T/work" || give_up 'a directory'
 
 program() {
