@@ -18,7 +18,7 @@ image torch "$TORCH_PYTHON"
 image plain "$PLAIN_PYTHON"
 # version PYTHON: prints torch's version there, as a pattern
 version() {
-	"$1" -c 'import torch; print(torch.__version__.replace("+", "[+]"))'
+	"$1" -c 'from importlib.metadata import version; print(version("torch").replace("+", "[+]"))'
 }
 
 # ---- behind a command: the name of a host is IMAGE or IMAGE-N
@@ -143,7 +143,7 @@ run a:1,b:1 ../train.py
 is 'the directory of the caller is missing there' $status 6
 like 'it is named, with its host' "$out" "start: host [ab]: the directory $T/src/lib: No such file or directory: set cwd"
 echo 'import importlib; importlib.import_module("nothing_there")' >"$T/src/dynamic.py"
-run a:1,b:1 -o "cwd=$T/here" ../dynamic.py
+run a:1,b:1 -o "cwd=$T/here" -o backend=none -o "env=PYTHONPATH=$ROOT/tests/fake/no_torch" ../dynamic.py
 is 'a module that cannot be found' $status 1
 ! "$TORCH_PYTHON" -c 'BaseException.add_note' 2>/dev/null || like 'on which host' "$out" 'It is not on host [ab]'
 cd "$ROOT" || exit

@@ -91,8 +91,12 @@ touch "$T/seen"
 nothing_left 'a batch job'
 is 'its program ended well' "$(grep -c '^ddip:' "$T/said")" 0
 
+# What follows, but for the job over two images, needs no torch.
+no_torch="-o backend=none -o env=PYTHONPATH=$ROOT/tests/fake/no_torch"
+sed -i "s|--hosts slurm|& $no_torch|" "$T/job"
+printf '%s\n' 'import time' 'print("trains", flush=True)' 'time.sleep(1000)' >"$T/train.py"
+
 # a job that is cancelled: Slurm signals the first process alone, waits for KillWait, and kills the rest
-rm -f "$T/seen" "$T"/checkpoint.*
 submit_job "$T/job" "$T/train.py"
 scancel --user=root
 nothing_left 'a cancelled job'
@@ -102,7 +106,7 @@ man_script() {
 	awk '/^\.Bd/ { text = ""; next } /^\.Ed/ { if (text ~ word) printf "%s", text; next } { text = text $0 "\n" }' \
 		word="$1" "$ROOT/fs/ddip-hosts.7"
 }
-man_script 'ddip umount -l' | sed 's/ddip mount/& -o master_addr=127.0.0.1/; /mktemp/d' >"$T/job"
+man_script 'ddip umount -l' | sed "s|ddip mount|& $no_torch|; /mktemp/d" >"$T/job"
 grep -q '^ddip run train.py' "$T/job" || bad "the manual's script: $(cat "$T/job")"
 sed -i "s|train.py|$T/&|" "$T/job"
 place=$M
@@ -117,7 +121,8 @@ echo 'import helper, os; print("ran", os.environ["RANK"], os.environ["WORLD_SIZE
 echo 'x = 5' >"$T/helper.py"
 run_here=("$BUILD/ddip" run --hosts slurm -o master_addr=127.0.0.1 -a)
 unset DDIP_MOUNT
-is 'one line by salloc' "$(salloc -Q --nodes=2 --ntasks-per-node=2 "${run_here[@]}" -o "python=$TORCH_PYTHON" "$T/prog.py" | sort | xargs)" \
+# shellcheck disable=SC2086 # words
+is 'one line by salloc' "$(salloc -Q --nodes=2 --ntasks-per-node=2 "${run_here[@]}" $no_torch -o "python=$TORCH_PYTHON" "$T/prog.py" | sort | xargs)" \
 	'0: ran 0 4 5 1: ran 1 4 5 2: ran 2 4 5 3: ran 3 4 5'
 nothing_left 'salloc'
 # one job over two images, each with a Python of its own; what is beside the program is in the first one only
@@ -142,7 +147,8 @@ is 'a job over two images' "$(salloc -Q --nodes=2 --ntasks-per-node=1 "${run_her
 	'0: 3.0 image 1: 3.0 other-image'
 nothing_left 'a job over two images'
 echo 'import importlib; importlib.import_module("model")' >"$T/image/dynamic.py"
-said=$(salloc -Q --nodes=2 --ntasks-per-node=1 "${run_here[@]}" -o "python=$T/image/python" dynamic.py 2>&1)
+# shellcheck disable=SC2086
+said=$(salloc -Q --nodes=2 --ntasks-per-node=1 "${run_here[@]}" $no_torch -o "python=$T/image/python" dynamic.py 2>&1)
 like 'a module that is in one image only' "$said" "No module named 'model'"
 ! "$TORCH_PYTHON" -c 'BaseException.add_note' 2>/dev/null || like 'the image that lacks it' "$said" 'It is not on host n2'
 nothing_left 'a module that is missing'

@@ -41,7 +41,7 @@ for host in a b; do
 	ip -n "$ID$host" link set lo up
 	printf '%s\n' "HostKey $T/hostkey" "ListenAddress $address" 'Port 2222' "AuthorizedKeysFile $T/key.pub" \
 		'StrictModes no' 'UsePAM no' 'PermitRootLogin yes' 'PidFile none' \
-		"SetEnv XDG_CACHE_HOME=$T/cache-$host DDIP_STATE=$T DDIP_TEST=${DDIP_TEST:-}" >"$T/sshd-$host"
+		"SetEnv XDG_CACHE_HOME=$T/cache-$host DDIP_STATE=$T DDIP_TEST=${DDIP_TEST:-} DDIP_EAGER=${DDIP_EAGER:-0}" >"$T/sshd-$host"
 	ip netns exec "$ID$host" "$SSHD" -D -e -f "$T/sshd-$host" 2>/dev/null &
 	sshds+=($!)
 done
