@@ -25,12 +25,9 @@ ok "$examples/checkpoint.sh" "$T/saved" >"$T/out"
 file=$(cat "$T/out")
 echo interrupt >"$G/cells/$n/ctl"
 like 'interrupted' "$(wait_cell "$n")" 'state interrupted'
-"$TORCH_PYTHON" - "$file" <<-'END_PYTHON' || bad "$file does not load"
-	import sys
-	from safetensors.torch import load_file
-	weights = load_file(sys.argv[1])
-	assert weights["0.weight"].shape == (16, 1, 5, 5), weights.keys()
-END_PYTHON
+cell "from safetensors.torch import load_file
+saved = load_file('$file')
+assert saved['0.weight'].shape == (16, 1, 5, 5), saved.keys()" || bad "$file does not load"
 ok "$examples/checkpoint.sh" "$T/saved" >/dev/null
 like 'nothing new' "$("$examples/checkpoint.sh" "$T/saved")" '^nothing new'
 for i in 1 2 3; do
@@ -38,12 +35,9 @@ for i in 1 2 3; do
 	KEEP=2 "$examples/checkpoint.sh" "$T/saved" >/dev/null || bad "checkpoint $i"
 done
 is 'old ones go' "$(find "$T/saved" -type f | wc -l)" 2
-"$TORCH_PYTHON" - "$T"/saved/*.safetensors <<-'END_PYTHON' || bad 'not the last two'
-	import sys
-	from safetensors.torch import load_file
-	a, b = (load_file(f)["0.bias"] for f in sorted(sys.argv[1:]))
-	assert ((b - a) == 1).all() or abs(b - a - 1).max() < 1e-5
-END_PYTHON
+cell "import glob
+a, b = (load_file(f)['0.bias'] for f in sorted(glob.glob('$T/saved/*.safetensors')))
+assert ((b - a) == 1).all() or abs(b - a - 1).max() < 1e-5" || bad 'not the last two'
 fails "$examples/checkpoint.sh" "$T/saved" nothing
 is 'nothing is left of that' "$(find "$T/saved" -type f | wc -l)" 2
 
