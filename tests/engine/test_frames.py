@@ -13,7 +13,8 @@ from types import SimpleNamespace
 
 from in_process import NAMES, Case, state, values
 
-from ddip_engine.data import frames  # isort: skip (in_process makes it importable)
+from ddip_engine.cells import cell  # isort: skip (in_process makes it importable)
+from ddip_engine.data import frames  # isort: skip
 
 
 NAMED = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "frames.list")
@@ -126,6 +127,46 @@ class Frames(Case):
         state.running = False
         users("def main():\n    a = 1\n    return lines()\ngot = main()")
         self.assertEqual(NAMES["got"], "")
+
+
+class Entry:
+    """An entry of a traceback, which counts how often its successor is set."""
+
+    sets = 0
+
+    def __init__(self, whose, following):
+        self.tb_frame = SimpleNamespace(f_code=SimpleNamespace(co_filename=whose), whose=whose)
+        self._following = following
+
+    @property
+    def tb_next(self):
+        return self._following
+
+    @tb_next.setter
+    def tb_next(self, following):
+        self._following = following
+        Entry.sets += 1
+
+
+class Trimmed(unittest.TestCase):
+    """The traceback of a cell: without the frames of the engine."""
+
+    def test_only_what_changes_is_set(self):
+        # To set tb_next takes a walk along the rest: after a deep recursion, it must be rare.
+        whose = ["engine", "engine"] + ["cell"] * 1000 + ["engine"] + ["cell"] * 1000
+        at = None
+        for who in reversed(whose):
+            at = Entry(who, at)
+        names = SimpleNamespace(
+            owns=lambda file: file == "cell", hides=lambda frame: frame.whose == "engine"
+        )
+        at = cell._cut(at, names)
+        self.assertEqual(Entry.sets, 1)
+        kept = 0
+        while at is not None:
+            self.assertEqual(at.tb_frame.whose, "cell")
+            kept, at = kept + 1, at.tb_next
+        self.assertEqual(kept, 2000)
 
 
 if __name__ == "__main__":

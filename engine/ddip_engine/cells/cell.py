@@ -292,7 +292,8 @@ def _cut(tb, cell):
         tb = tb.tb_next
     following = None
     for this in reversed(kept):
-        this.tb_next = following
+        if this.tb_next is not following:  # to set it takes a walk along the rest, for loops
+            this.tb_next = following
         following = this
     return following
 
