@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import select
 
 from ddip.mounts import files
 from tool import NOTHING, OK, Failure, Options, number_of, put_out
@@ -13,6 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ddip.mounts.files import OpenFile
     from tool import Tool
 
 _PIECE = 64 << 10
@@ -62,8 +64,18 @@ def _follow(tool: Tool, rank: str | None, count: int) -> None:
     with files.open_(tool.path(name)) as live:
         if rank:
             print_end(tool.path(f"{rank}/stdout"), count)
-        while data := files.read_live(live, _PIECE, tool.group.path):
+        while data := _next(tool, live):
             put_out(data)
+
+
+def _next(tool: Tool, live: OpenFile) -> bytes:
+    """What a live file has next. Raises BrokenPipeError once nobody reads what is printed."""
+    poller = select.poll()
+    poller.register(live.arm(), select.POLLIN)
+    poller.register(1, 0)
+    if any(fd == 1 and event & select.POLLERR for fd, event in poller.poll()):
+        raise BrokenPipeError
+    return files.read_live(live, _PIECE, tool.group.path)
 
 
 def _follow_stderr(tool: Tool, rank: str, count: int) -> None:
@@ -71,7 +83,7 @@ def _follow_stderr(tool: Tool, rank: str, count: int) -> None:
     path = tool.path(f"{rank}/stderr")
     with files.open_(tool.path(f"{rank}/follow")) as live:
         at = print_end(path, count)
-        while files.read_live(live, _PIECE, tool.group.path):
+        while _next(tool, live):
             with files.open_(path) as file:
                 size = file.size()
                 at = at if at <= size else 0  # its content was dropped

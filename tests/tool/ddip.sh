@@ -423,6 +423,10 @@ subprocess.run([sys.argv[1], "exec", "-q", "print('new')"], check=True)
 assert tail.stdout.readline() == b"new\n"
 tail.terminate()
 tail.wait()
+for what in ["0"], ["-e", "0"], []:  # it ends with its reader, also while nothing is printed
+    tail = subprocess.Popen([sys.argv[1], "tail", "-f", *what], stdout=subprocess.PIPE)
+    tail.stdout.close()
+    tail.wait()
 END
 
 # the only mount is found without being named
