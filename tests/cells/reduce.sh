@@ -38,7 +38,7 @@ ragged = torch.ones(2 + rank)
 wide = torch.ones(2, dtype=torch.int32 if rank == 2 else torch.int64)' || give_up 'the cell'
 
 "$TORCH_PYTHON" - <<'END' || bad 'OPs over tensors and arrays'
-import json, os
+import errno, json, os, pickle
 import numpy as np, torch
 V = os.environ["V"]
 G = os.path.dirname(V)
@@ -108,13 +108,35 @@ assert np.load(V + "/large.gather.npy", mmap_mode="r").shape == (3, 1 << 20)
 assert np.load(V + "/rows.cat.npy").tolist() == sum((np.arange(2 * k).reshape(k, 2).tolist() for k in (1, 2, 3)), [])
 assert np.load(V + "/names.gather.npy").tolist() == [["a", "bc"]] * 3
 assert np.load(V + "/dates.cat.npy").dtype == "M8[D]"
+assert pickle.load(open(V + "/param.max.pkl", "rb")).tolist() == [2.0] * 4
+
+# writing: one part for each rank
+a = np.arange(20.).reshape(10, 2)
+for view, save in ("npy", np.save), ("pt", lambda p, x: torch.save(torch.from_numpy(x), p)):
+    with open(f"{V}/split_{view}.cat.{view}", "wb") as f:
+        save(f, a)
+    for k, want in enumerate(np.array_split(a, 3)):
+        assert np.array_equal(np.load(f"{G}/rank{k}/vars/split_{view}.npy"), want), (view, k)
+    assert np.array_equal(np.load(f"{V}/split_{view}.cat.npy"), a)
+    with open(f"{V}/each.gather.{view}", "wb") as f:
+        save(f, a[:3])
+    assert [np.load(f"{G}/rank{k}/vars/each.npy").tolist() for k in range(3)] == a[:3].tolist()
+def refused(path, data):
+    try:
+        with open(path, "wb") as f:
+            f.write(data)
+    except OSError as e:
+        return errno.errorcode[e.errno]
+assert refused(V + "/each.gather.json", b"[1, 2]") == "EINVAL"
+assert refused(V + "/each.cat.json", b'{"a": 1}') == "EBADMSG"
+assert refused(V + "/each.cat.json", b"7") == "EBADMSG"
+assert [np.load(f"{G}/rank{k}/vars/each.npy").tolist() for k in range(3)] == a[:3].tolist()
 END
 
 # views
 is 'text' "$(cat "$V/zero_d.max")" 3.0
 is 'a tensor as text' "$(cat "$V/param.mean")" 'tensor([1., 1., 1., 1.])'
 is 'json' "$(cat "$V/param.sum.json")" '[3.0, 3.0, 3.0, 3.0]'
-is 'pkl' "$("$TORCH_PYTHON" -c "import pickle; print(pickle.load(open('$V/param.max.pkl', 'rb')).tolist())")" '[2.0, 2.0, 2.0, 2.0]'
 is 'csv' "$(head -n 1 "$V/rows.cat.csv")" 0,1
 
 # Python's own numbers, lists, strings
@@ -197,33 +219,7 @@ until_true moves
 touch "$T/end"
 wait_cell "$n" >/dev/null
 
-# writing: one part for each rank
-"$TORCH_PYTHON" - <<'END' || bad 'scatter'
-import errno, os
-import numpy as np, torch
-V = os.environ["V"]
-G = os.path.dirname(V)
-a = np.arange(20.).reshape(10, 2)
-for view, save in ("npy", np.save), ("pt", lambda p, x: torch.save(torch.from_numpy(x), p)):
-    with open(f"{V}/split_{view}.cat.{view}", "wb") as f:
-        save(f, a)
-    for k, want in enumerate(np.array_split(a, 3)):
-        assert np.array_equal(np.load(f"{G}/rank{k}/vars/split_{view}.npy"), want), (view, k)
-    assert np.array_equal(np.load(f"{V}/split_{view}.cat.npy"), a)
-    with open(f"{V}/each.gather.{view}", "wb") as f:
-        save(f, a[:3])
-    assert [np.load(f"{G}/rank{k}/vars/each.npy").tolist() for k in range(3)] == a[:3].tolist()
-def refused(path, data):
-    try:
-        with open(path, "wb") as f:
-            f.write(data)
-    except OSError as e:
-        return errno.errorcode[e.errno]
-assert refused(V + "/each.gather.json", b"[1, 2]") == "EINVAL"
-assert refused(V + "/each.cat.json", b'{"a": 1}') == "EBADMSG"
-assert refused(V + "/each.cat.json", b"7") == "EBADMSG"
-assert [np.load(f"{G}/rank{k}/vars/each.npy").tolist() for k in range(3)] == a[:3].tolist()
-END
+# writing
 echo '[1, "two", {"three": 3}, 4]' >"$V/mixed.cat.json" || bad 'json'
 is 'as array_split' "$(cat "$G"/rank?/vars/mixed.json | xargs -d '\n')" '[1, "two"] [{"three": 3}] [4]'
 echo '["a", "b", "c"]' >"$V/letter.gather" || bad 'text'

@@ -3,7 +3,7 @@
 . "$(dirname "$0")/../lib.sh"
 
 mount_torch -o size=2,gpus=none
-"$TORCH_PYTHON" -c 'import matplotlib' 2>/dev/null || skip "no matplotlib in $TORCH_PYTHON"
+has_module matplotlib || skip "no matplotlib in $TORCH_PYTHON"
 export DDIP_MOUNT=$M PATH=$BUILD:$PATH
 program=$ROOT/scripts/examples/gpt.py
 
