@@ -75,7 +75,7 @@ is 'also after chdir' "$(ctl load other)" 0
 is 'it has come' "$(cell 'r = history, os.getcwd()'; cat "$G/vars/r")" "([1, 2.5, 'three'], '/')"
 
 # over hosts
-printf '%s\n' stop 'hosts a:1 b:1' "launcher sh -c" 'master_addr 127.0.0.1' 'backend auto' start >"$G/ctl"
+printf '%s\n' stop 'env DDIP_EAGER=0' 'hosts a:1 b:1' "launcher sh -c" 'master_addr 127.0.0.1' 'backend auto' start >"$G/ctl"
 is 'over hosts' "$(ctl load "$T/work/ck")" 0
 is 'save there' "$(ctl save "$T/work/ck")" 0
 is 'a directory that is not there' "$(ctl load "$T/work/none")" ENOENT
