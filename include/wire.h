@@ -297,7 +297,7 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	/* other machines whose connections torch's listeners take: see peer.h */ \
 	X(Naddresses, 84, 0, "s",      "addresses") \
 	X(Npatch,   83, 0, "s",        "line") /* of `status`: see magics/ddip/patches.py */ \
-	/* to the agent: the engine has sent what it never sends; from it: it is killed for that */ \
+	/* to the agent: the engine has sent what it never sends; from it: what it is killed for */ \
 	X(Nwrong,   85, 0, "s",        "why")
 
 /* clang-format on */

@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE
 #include "agent/agent.h"
+#include "proc.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -132,6 +133,16 @@ on_message(void *arg, struct msg *m)
 		conn_forward(agent.up, m);
 }
 
+/* Tells why the engine is about to be killed. */
+static void
+tell_wrong(struct engine *e, const char *what, const char *which)
+{
+	char *text = xasprintf("%s%s", what, which);
+
+	conn_send(agent.up, Nwrong, 0, e->slot, 0, -1, agent_text(text));
+	free(text);
+}
+
 static void
 on_close(void *arg, const struct err *why)
 {
@@ -140,7 +151,9 @@ on_close(void *arg, const struct err *why)
 	if (why->no)
 		note("%s: %s", e->name, why->text);
 	if (why->no == EBADMSG)
-		conn_send(agent.up, Nwrong, 0, e->slot, 0, -1, agent_text(why->text));
+		tell_wrong(e, "it sent a wrong message: ", why->text);
+	else if (e->state == ENGINE_RUNS && !proc_is_ending(e->pid))
+		tell_wrong(e, "it closed descriptors that are not its own", "");
 	conn_free(e->conn);
 	e->conn = NULL;
 	reap_closed(e);

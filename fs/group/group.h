@@ -100,7 +100,7 @@ struct rank_input {
 struct rank_end {
 	char *how;	   /* NULL: none has ended */
 	char *stderr_tail; /* the end of what its last cell wrote to stderr; NULL: as above */
-	char *wrong;	   /* the wrong message that it was killed for; NULL: none */
+	char *wrong;	   /* what it did wrong and was killed for; NULL: nothing */
 	size_t names;	   /* variables lost with it (renewed.c); 0: none, or told already */
 	int cell;	   /* that ran then, or had run last */
 	bool replaced;	   /* and it has not got another rank's variables since */

@@ -304,8 +304,7 @@ on_exit_notice(struct rank *k, struct msg *m)
 	if (wire_unpack(m, Nexit, NULL, &pid, &status, &last, &at.size[0], &at.size[1], &at.size[2],
 		&at.records) < 0)
 		return;
-	how = k->end.wrong ? xasprintf("killed, as it sent a wrong message: %s", k->end.wrong)
-			   : describe_end(status);
+	how = k->end.wrong ? xasprintf("killed, as %s", k->end.wrong) : describe_end(status);
 	free(k->end.stderr_tail);
 	k->end.stderr_tail = last_words(own_words(k, last, status, &at), is_crash(status));
 	fail(&gone, EHOSTDOWN, "rank %d died: %s%s%s%s", k->number, how,

@@ -71,6 +71,10 @@ time.sleep(100)')" EHOSTDOWN
 like 'it is killed for that' "$(key "$G/rank1/status" exit)" \
 	'^killed, as it sent a wrong message: wire: Nclock is not for an engine to send'
 is 'the cell names it once' "$(grep -c '^rank 1 died: killed, as it' "$G/cells/last/error")" 1
+is 'closed descriptors' "$(try 'import os; os.closerange(3, 1000)
+import time; time.sleep(100)')" EHOSTDOWN
+is 'it is killed for that, too' "$(key "$G/rank1/status" exit)" \
+	'killed, as it closed descriptors that are not its own'
 is 'restart' "$(errno write "$G/ctl" $'restart\n')" 0
 cell 'from ddip_engine import service
 if rank: service._ROWS["Tgc"] = lambda fd: (1, ""), "Rhas"'
