@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tool import Tool
 
 _PIECE = 1 << 20
+_END_OF_ARCHIVE = b"PK\5\6"  # in each zip file, as zipapp makes them, and in no text
 # A program that is no Python (--no-python). In a rank, it is a child.
 _EXECUTE = b"import os, sys\nos.execvp(sys.argv[0], sys.argv)\n"
 
@@ -197,11 +198,22 @@ def _source(file: str) -> bytes:
     """Reads the whole program before anything is done, because half of one must not run."""
     if file != "-" and not os.path.exists(file):
         raise Failure(NOTHING, f"{file or repr(file)}: no such file")
+    if os.path.isdir(file):
+        raise _is_no_file(file, "a directory")
     try:
         with open(0 if file == "-" else file, "rb") as program:
-            return program.read()
+            source = program.read()
     except OSError as e:
         raise Failure(NOTHING, f"{file}: {e.strerror}") from e
+    if _END_OF_ARCHIVE in source:
+        raise _is_no_file(file, "an archive")
+    return source
+
+
+def _is_no_file(file: str, what: str) -> Failure:
+    """What Python runs, too, but a rank cannot."""
+    way = f"ddip run --no-python python {shlex.quote(file)}"
+    return Failure(NOTHING, f"{file}: is {what}, not a file of Python's; to run it: {way}")
 
 
 def _environment() -> dict[str, str]:

@@ -38,6 +38,9 @@ run sh -c 'mkdir gone && cd gone && rmdir ../gone && exec ddip run "$0"' "$T/src
 like 'a directory that is gone' "$status $out" '^3 .*ddip: the current directory is gone: No such file or directory$'
 run ddip run nothing.py
 is 'a file that is not there: status' $status 3
+like 'a directory: status and message' "$(ddip run pack 2>&1; echo $?)" 'pack: is a directory.* --no-python python pack.*3$'
+"$PLAIN_PYTHON" -m zipapp pack -o pack.pyz
+like 'an archive: status and message' "$(ddip run pack.pyz 2>&1; echo $?)" 'pack.pyz: is an archive.* python pack.pyz.*3$'
 for flag in -f -k; do
 	ddip exec 'untouched = 1'
 	run ddip run $flag ''
