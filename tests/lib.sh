@@ -102,13 +102,17 @@ has_module() {
 
 # make_venv FOLDER: a virtual environment with the pip of the Python here: to install one takes four seconds
 make_venv() {
-	local python pip
+	local python pip=
 	for python in "$PLAIN_PYTHON" "$TORCH_PYTHON"; do
 		pip=$("$python" -c 'import pip; print(*pip.__path__)') && "$python" -m venv --without-pip "$1" && break
-	done 2>/dev/null || return
+	done 2>/dev/null
+	[ "$pip" ] || {
+		"$PLAIN_PYTHON" -m venv "$1"
+		return
+	}
 	mkdir "$1/pip" && ln -s "$pip" "$1/pip"
 	echo "$1/pip" >"$(echo "$1"/lib/python3*/site-packages)/pip.pth"
-	printf '#!/bin/sh\nexec %s -m pip "$@"\n' "$1/bin/python" >"$1/bin/pip"
+	printf '#!/bin/sh\nexec "%s" -m pip "$@"\n' "$1/bin/python" >"$1/bin/pip"
 	chmod +x "$1/bin/pip"
 }
 
@@ -122,6 +126,10 @@ mount_with() {
 	shift
 	needs_mount
 	if [ "${DDIP_TEST_MOUNT:-}" ]; then
+		local option
+		for option; do
+			[ "$option" = -o ] || [[ ,$DDIP_TEST_OPTIONS, == *",$option,"* ]] || give_up "the mount was made without $option"
+		done
 		printf '%s\n' stop 'grace 5' 'timeout off' start >"$G/ctl" || give_up 'no new ranks'
 		return
 	fi

@@ -133,6 +133,15 @@ on_message(void *arg, struct msg *m)
 		conn_forward(agent.up, m);
 }
 
+/* Is it certain that the process goes on? */
+static bool
+lives(pid_t pid)
+{
+	struct proc_status s;
+
+	return proc_status(pid, &s) == 0 && !proc_is_ending(pid);
+}
+
 /* Tells why the engine is about to be killed. */
 static void
 tell_wrong(struct engine *e, const char *what, const char *which)
@@ -152,8 +161,8 @@ on_close(void *arg, const struct err *why)
 		note("%s: %s", e->name, why->text);
 	if (why->no == EBADMSG)
 		tell_wrong(e, "it sent a wrong message: ", why->text);
-	else if (e->state == ENGINE_RUNS && !proc_is_ending(e->pid))
-		tell_wrong(e, "it closed descriptors that are not its own", "");
+	else if (e->state == ENGINE_RUNS && lives(e->pid))
+		tell_wrong(e, "it closed the engine's descriptors, or became another program", "");
 	conn_free(e->conn);
 	e->conn = NULL;
 	reap_closed(e);

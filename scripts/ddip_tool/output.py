@@ -73,7 +73,7 @@ def _next(tool: Tool, live: OpenFile) -> bytes:
     poller = select.poll()
     poller.register(live.arm(), select.POLLIN)
     poller.register(1, 0)
-    if any(fd == 1 and event & select.POLLERR for fd, event in poller.poll()):
+    if any(fd == 1 and event & (select.POLLERR | select.POLLHUP) for fd, event in poller.poll()):
         raise BrokenPipeError
     return files.read_live(live, _PIECE, tool.group.path)
 

@@ -25,13 +25,14 @@ join() {
 # joins as rank $1, too, by a child of one that has imported torch
 mkfifo "$T/asked" "$T/ended"
 join_again() {
-	# shellcheck disable=SC2046
-	echo "$T/out" $(cat "$G/rank$1/env") >"$T/asked"
-	(read -r status <"$T/ended" && exit "$status") &
+	# shellcheck disable=SC2016
+	(xargs echo "$T/out" <"$G/rank$1/env" | guarded tee "$T/asked" >/dev/null
+		status=$(guarded head -n 1 "$T/ended") || bad "no program was forked: $(cat "$T/forked")"
+		exit "$status") &
 	joined=$!
 }
 cat >"$T/forks.py" <<-'END'
-	import os, runpy, sys
+	import os, runpy, signal, sys
 	import torch, torch.distributed
 	asked, ended, program = sys.argv[1:]
 	while True:
@@ -42,6 +43,7 @@ cat >"$T/forks.py" <<-'END'
 	        with open(ended, "w") as file:
 	            print(status & 0xff, file=file)
 	        continue
+	    signal.alarm(int(os.environ["HANG_LIMIT_S"]))
 	    os.environ.update(each.split("=", 1) for each in env)
 	    sys.argv = [program, "1"]
 	    output = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -51,7 +53,7 @@ cat >"$T/forks.py" <<-'END'
 	    sys.exit()
 END
 finish() {
-	[ ! "${forks:-}" ] || kill "$forks"
+	[ ! "${forks:-}" ] || kill -- "-$forks"
 }
 
 # the setting
@@ -110,7 +112,7 @@ is 'theirs' "$(cat "$G"/rank[02]/vars/t.json | xargs)" '[6.0, 6.0, 6.0, 6.0] [6.
 cell 'dist.destroy_process_group()'
 is 'twice' "$(errno write "$G/cell" 'dist.init_process_group("gloo")')" EREMOTEIO
 like 'says how' "$(cat "$G/traceback")" 'recover'
-"$TORCH_PYTHON" "$T/forks.py" "$T/asked" "$T/ended" "$T/join.py" 2>"$T/forked" &
+setsid "$TORCH_PYTHON" "$T/forks.py" "$T/asked" "$T/ended" "$T/join.py" 2>"$T/forked" &
 forks=$!
 meet='dist.init_process_group("gloo"); t = torch.ones(4) * (rank + 1); dist.all_reduce(t); dist.barrier()'
 for _ in 1 2 3; do

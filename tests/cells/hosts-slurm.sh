@@ -91,15 +91,16 @@ touch "$T/seen"
 nothing_left 'a batch job'
 is 'its program ended well' "$(grep -c '^ddip:' "$T/said")" 0
 
+# a job that is cancelled: Slurm signals the first process alone, waits for KillWait, and kills the rest
+rm -f "$T/seen" "$T"/checkpoint.*
+submit_job "$T/job" "$T/train.py"
+scancel --user=root
+nothing_left 'a cancelled job'
+
 # What follows, but for the job over two images, needs no torch.
 no_torch="-o backend=none -o env=PYTHONPATH=$ROOT/tests/fake/no_torch"
 sed -i "s|--hosts slurm|& $no_torch|" "$T/job"
 printf '%s\n' 'import time' 'print("trains", flush=True)' 'time.sleep(1000)' >"$T/train.py"
-
-# a job that is cancelled: Slurm signals the first process alone, waits for KillWait, and kills the rest
-submit_job "$T/job" "$T/train.py"
-scancel --user=root
-nothing_left 'a cancelled job'
 
 # the manual's script that mounts, cancelled as well
 man_script() {

@@ -5,10 +5,11 @@ export DDIP_TEST_HOSTS='sh -c'
 . "$(dirname "$0")/../lib.sh"
 
 export XDG_CACHE_HOME=$T/cache
-mount_torch -o size=2,gpus=none -o on_preempt=USR1
+options=size=2,gpus=none,on_preempt=USR1
+mount_torch -o "$options"
 # here NAME: this test, in new ranks of this mount
 here() {
-	DDIP_TEST_MOUNT=$M "$ROOT/tests/cells/$1.sh"
+	DDIP_TEST_MOUNT=$M DDIP_TEST_OPTIONS=$options "$ROOT/tests/cells/$1.sh"
 }
 for name in save_running watch straggler; do
 	status=0

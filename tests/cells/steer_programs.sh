@@ -18,15 +18,17 @@ if [ -z "${DDIP_TEST_HOSTS:-}" ]; then # the numbers do not depend on where the 
 	# Two processes as torchrun makes, but of one that has imported torch. By the output, not the status: gloo may abort one
 	# of them while the other one ends.
 	# shellcheck disable=SC2086 # words
-	"$TORCH_PYTHON" - "$T/store" "$program" $kinds ddp >"$T/plain" 2>"$T/err" <<-'END'
+	guarded "$TORCH_PYTHON" - "$T/store" "$program" $kinds ddp >"$T/plain" 2>"$T/err" <<-'END'
 		import os, runpy, sys
 		import torch._dynamo, torch.distributed, torch.distributed.fsdp, torch.distributed.pipelining
 		store, *sys.argv = sys.argv[1:]
 		rank = 0 if os.fork() else 1
 		init = torch.distributed.init_process_group
 		torch.distributed.init_process_group = lambda name: init(name, f"file://{store}", rank=rank, world_size=2)
-		runpy.run_path(sys.argv[0], run_name="__main__")
-		rank or os.wait()
+		try:
+		    runpy.run_path(sys.argv[0], run_name="__main__")
+		finally:
+		    rank or os.wait()
 	END
 	is "the kinds without: $(cat "$T/err")" "$(cut -d ' ' -f 1 "$T/plain" | xargs)" "$kinds ddp"
 	# shellcheck disable=SC2086

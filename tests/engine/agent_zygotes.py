@@ -10,7 +10,7 @@ import sys
 
 import wire
 from agent import descendants
-from wire import PYTHON, Agent, alive, same, until
+from wire import PLAIN_PYTHON, PYTHON, Agent, alive, same, until
 
 
 def test_successor_and_cold():
@@ -58,7 +58,7 @@ def test_guard_and_age():
         ).stdout.strip()  # fmt: skip
         os.makedirs(packages)
         env = f"PYTHONUSERBASE={user}"
-        same(a.warm(2, "/usr/bin/python3", env=env).name, "Rzygote")
+        same(a.warm(2, PLAIN_PYTHON, env=env).name, "Rzygote")
         same(a.spawn(1, zygote=2, name="rank1").how, "zygote")
         old = zygotes(a)
         with open(os.path.join(packages, "new_module.py"), "w", encoding="utf-8") as f:

@@ -8,7 +8,7 @@ import sys
 import time
 
 import wire
-from wire import PYTHON, Agent, same, until
+from wire import PLAIN_PYTHON, PYTHON, Agent, same, until
 
 
 def begin(a, cell, source, says=b"on\n"):
@@ -339,7 +339,7 @@ armed.append(1)
 
 def test_around():
     """The code of a cell, and IPython's or the engine's own around it."""
-    for python in (PYTHON, "/usr/bin/python3"):
+    for python in (PYTHON, PLAIN_PYTHON):
         with Agent(python) as a:
             a.spawn(0)
             if a.run(0, "get_ipython()")[0].outcome == 0:

@@ -216,7 +216,7 @@ raise Frozen([1])
 
 def test_an_exception_cannot_be_changed():
     """As a frozen dataclass cannot: the user's error is the one that is told."""
-    for python in (wire.PYTHON, "/usr/bin/python3"):
+    for python in (wire.PYTHON, wire.PLAIN_PYTHON):
         with Agent(python) as a:
             a.spawn(0)
             for interrupts, outcome in ((False, RAISED), (True, INTERRUPTED)):
@@ -253,7 +253,7 @@ def test_the_directory_is_gone():
 
 def test_a_repr_raises():
     """It is the cell's error in its stream, too."""
-    for python in (wire.PYTHON, "/usr/bin/python3"):
+    for python in (wire.PYTHON, wire.PLAIN_PYTHON):
         with Agent(python) as a:
             a.spawn(0)
             r, _, _ = a.run(0, "class Bad:\n    def __repr__(self): return 1 / 0\nBad()")

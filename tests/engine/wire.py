@@ -18,6 +18,7 @@ import traceback
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PYTHON = os.environ.get("PYTHON") or os.path.join(ROOT, ".venv", "bin", "python")
 NO_TORCH = os.path.join(ROOT, "tests", "fake", "no_torch")
+PLAIN_PYTHON = os.environ.get("PLAIN_PYTHON") or "/usr/bin/python3"
 BUILD = os.path.join(ROOT, os.environ.get("BUILD", "build"))
 HANG_LIMIT_S = float(os.environ.get("HANG_LIMIT_S", "300"))  # only guards against hangs
 ENGINE = os.path.join(BUILD, "ddip-engine")

@@ -74,7 +74,11 @@ is 'the cell names it once' "$(grep -c '^rank 1 died: killed, as it' "$G/cells/l
 is 'closed descriptors' "$(try 'import os; os.closerange(3, 1000)
 import time; time.sleep(100)')" EHOSTDOWN
 is 'it is killed for that, too' "$(key "$G/rank1/status" exit)" \
-	'killed, as it closed descriptors that are not its own'
+	"killed, as it closed the engine's descriptors, or became another program"
+is 'restart' "$(errno write "$G/ctl" $'restart\n')" 0
+is 'another program' "$(try 'import os; rank and os.execv("/bin/sleep", ["sleep", "1000"])')" EHOSTDOWN
+is 'it is killed for that' "$(key "$G/rank1/status" exit)" \
+	"killed, as it closed the engine's descriptors, or became another program"
 is 'restart' "$(errno write "$G/ctl" $'restart\n')" 0
 cell 'from ddip_engine import service
 if rank: service._ROWS["Tgc"] = lambda fd: (1, ""), "Rhas"'

@@ -116,11 +116,13 @@ def test_fastai():
 def _prepared():
     """A group that is prepared for fastai, whose import takes each rank two seconds, for several
     tests."""
-    return notebook.shared_notebook("%load_ext ddip", "%makedip -n 2 -a fastai")
+    shared = notebook.shared_notebook("%load_ext ddip", "%makedip -n 2 -a fastai")
+    with shared as nb:
+        nb.ok("%dip -a 'ddp on'")
+    return shared
 
 
 def _learner(nb):
-    nb.ok("%dip -a 'ddp on'")
     nb.ok(f"%%dip\ntorch = __import__('torch')\ntorch.manual_seed(3)\n{FASTAI}")
     nb.ok("%%dip\ndef weights():\n    return [p.tolist() for p in learn.model.parameters()]")
 

@@ -416,17 +416,19 @@ like 'stack' "$("$ddip" stack 0)" 'no code of the user'
 like 'stack -a' "$("$ddip" stack -a 0)" 'File.*ddip_engine'
 is 'tail of no rank' "$("$ddip" tail 9 >/dev/null 2>&1; echo $?)" 3
 "$PLAIN_PYTHON" - "$ddip" <<'END' || bad 'tail -f'
-import subprocess, sys
+import os, socket, subprocess, sys
 tail = subprocess.Popen([sys.argv[1], "tail", "-f", "-n", "1", "0"], stdout=subprocess.PIPE)
 assert tail.stdout.readline() == b"line 19\n"
 subprocess.run([sys.argv[1], "exec", "-q", "print('new')"], check=True)
 assert tail.stdout.readline() == b"new\n"
 tail.terminate()
 tail.wait()
-for what in ["0"], ["-e", "0"], []:  # it ends with its reader, also while nothing is printed
-    tail = subprocess.Popen([sys.argv[1], "tail", "-f", *what], stdout=subprocess.PIPE)
-    tail.stdout.close()
-    tail.wait()
+for what in ["-n0", "0"], ["-e", "-n0", "0"], []:  # it ends with its reader, also while nothing is printed
+    for reader, output in (os.pipe(), [each.detach() for each in socket.socketpair()]):
+        tail = subprocess.Popen([sys.argv[1], "tail", "-f", *what], stdout=output)
+        os.close(output)
+        os.close(reader)
+        tail.wait(int(os.environ["HANG_LIMIT_S"]))
 END
 
 # the only mount is found without being named

@@ -30,6 +30,14 @@ if [ "$(id -u)" = 0 ] && unshare -m true 2>/dev/null; then
 	[ -s "$T/digits.png" ] || bad 'no picture of the digits'
 fi
 
+if has_module numpy; then
+	ok "$TORCH_PYTHON" "$ROOT/scripts/examples/draw_digits.py" "$T/digits"
+	for name in train t10k; do
+		images=$(gzip -dc "$T/digits/$name-images-idx3-ubyte.gz" | wc -c) labels=$(gzip -dc "$T/digits/$name-labels-idx1-ubyte.gz" | wc -c)
+		is "$name: an image for each label" "$((images - 16))" "$(((labels - 8) * 28 * 28))"
+	done
+fi
+
 [ -e /usr/share/datasets/fashion-mnist/train-images-idx3-ubyte.gz ] || skip 'no Fashion-MNIST here'
 has_module torch matplotlib || skip "no torch in $TORCH_PYTHON"
 export PYTHON=$TORCH_PYTHON

@@ -100,7 +100,10 @@ scripts/setup >"$T/out" 2>&1 && bad 'it used an environment without pip'
 like "the user's own is left alone" "$(cat "$T/out")" '.venv has no pip, and was not made here'
 [ ! -e .venv/bin/pip ] || bad "the user's own was changed"
 echo 'not complete' >.venv/.setup # as setup begins
-mkdir "$(echo .venv/lib/python3*/site-packages)/pip"
+site=$(echo .venv/lib/python3*/site-packages)
+mkdir "$site/pip"
+touch "$site/pip/__init__.py"
+echo 'import pip._internal.cli' >"$site/pip/__main__.py"
 scripts/setup >"$T/out" 2>&1 && bad 'it found packages' # which are not to be had here, but pip is
 like 'interrupted in the middle of pip' "$(cat "$T/out")" 'making the virtual environment'
 ok .venv/bin/python -m pip --version >"$T/out"

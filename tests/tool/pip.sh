@@ -157,7 +157,7 @@ lacks() {
 	like "$1" "$(cat "$T/out")" "\[1 lines of output\][[:space:]]*To compile ddipfs, install $2[^\n]*\.[[:space:]]*\[end of"
 }
 mkdir "$T/bin"
-find /usr/bin/ -mindepth 1 ! -name '*gcc*' ! -name make -exec ln -s -t "$T/bin" {} +
+find /usr/bin/ -mindepth 1 -maxdepth 1 ! -name '*gcc*' ! -name make -exec ln -s -t "$T/bin" {} +
 lacks 'without gcc and make' "make, gcc and the C library's headers: apt-get install make gcc libc6-dev .*dnf install" env PATH="$T/bin"
 lacks 'without libfuse' 'libfuse 3\.13 or newer: apt-get install libfuse3-dev .*fuse3-devel' env PKG_CONFIG_LIBDIR=/nowhere
 mkdir "$T/old"
