@@ -90,8 +90,9 @@ test_nothing_certain(void)
 static void
 test_damaged(void)
 {
-	static const char *const damaged[] = {"", "0", "3 1 1 1 0 -", "-1 1 1 1 0 -", "0 1 nan 1 0 -",
-	    "0 1 1 inf 0 -", "0 1 1 1 nan -", "0 1 1 1 0", "0 1 1 1 -", "0 1 1 1 0 - -"};
+	static const char *const damaged[] = {"", "0", "3 1 1 1 0 -", "-1 1 1 1 0 -",
+	    "0 1 nan 1 0 -", "0 1 1 inf 0 -", "0 1 1 1 nan -", "0 1 1 1 0", "0 1 1 1 -",
+	    "0 1 1 1 0 - -"};
 	struct pace pace[CLOCKS] = {0};
 
 	for (size_t i = 0; i < ARRAY_LEN(damaged); i++)
