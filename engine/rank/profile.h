@@ -15,9 +15,9 @@ struct profile {
 	_Atomic uint32_t count; /* of steps */
 
 	struct {
-		_Atomic uint64_t at, waited,
-		    cpu;		  /* its end; all waits, all CPU time until then; in ns */
-		_Atomic(const char *) in; /* the longest of the waits within it; NULL: none */
+		_Atomic uint64_t at, waited; /* its end; all waits until then; in ns */
+		_Atomic uint64_t cpu;	     /* all CPU time until then; in ns */
+		_Atomic(const char *) in;    /* the longest of the waits within it; NULL: none */
 	} step[PROFILE_KEPT];
 
 	/* the writer's */
@@ -32,10 +32,10 @@ void profile_wait(struct profile *p, const char *in, uint64_t ns);
 void profile_step(struct profile *p, uint64_t now, uint64_t cpu);
 
 struct profile_found {
-	unsigned steps; /* of these */
-	double step, waited,
-	    cpu;	/* ns: the medians of a step, of the waits and of the CPU time in one */
-	const char *in; /* of most steps the longest wait; NULL: none */
+	unsigned steps;	     /* of these */
+	double step, waited; /* ns: the medians of a step, and of the waits in one */
+	double cpu;	     /* likewise of the CPU time in one */
+	const char *in;	     /* of most steps the longest wait; NULL: none */
 };
 
 /* Of the last steps; each `together` count as one, of which the numbers are a part: a loop has

@@ -117,35 +117,31 @@ straggler_text(const struct straggler *s, const struct paced *p, int n, const ch
 	return buf_take(&b);
 }
 
+/* What rank i waits in a step, or its CPU time in one. */
+static double
+part(const struct paced *p, int i, enum clock clock, bool cpu)
+{
+	const struct pace *pace = &p[i].pace[clock];
+
+	return cpu ? pace->cpu : pace->waited;
+}
+
 /* Appends "38 ms on rank 1 to 40 ms on rank 0": the least and the most. */
 static void
-add_range(struct buf *out, const struct paced *p, int n, enum clock clock,
-    double (*of)(const struct pace *))
+add_range(struct buf *out, const struct paced *p, int n, enum clock clock, bool cpu)
 {
 	int least = 0, most = 0;
 
 	for (int i = 1; i < n; i++) {
-		if (of(&p[i].pace[clock]) < of(&p[least].pace[clock]))
+		if (part(p, i, clock, cpu) < part(p, least, clock, cpu))
 			least = i;
-		if (of(&p[i].pace[clock]) > of(&p[most].pace[clock]))
+		if (part(p, i, clock, cpu) > part(p, most, clock, cpu))
 			most = i;
 	}
-	add_ms(out, of(&p[least].pace[clock]));
+	add_ms(out, part(p, least, clock, cpu));
 	buf_addf(out, " on rank %d to ", p[least].rank);
-	add_ms(out, of(&p[most].pace[clock]));
+	add_ms(out, part(p, most, clock, cpu));
 	buf_addf(out, " on rank %d", p[most].rank);
-}
-
-static double
-waited(const struct pace *p)
-{
-	return p->waited;
-}
-
-static double
-cpu(const struct pace *p)
-{
-	return p->cpu;
 }
 
 char *
@@ -156,9 +152,9 @@ straggler_pace(const struct straggler *s, const struct paced *p, int n)
 
 	add_ms(&b, s->step);
 	buf_addf(&b, " per %s, of which waits ", collective ? "collective" : "step");
-	add_range(&b, p, n, s->clock, waited);
+	add_range(&b, p, n, s->clock, false);
 	buf_adds(&b, ", CPU time ");
-	add_range(&b, p, n, s->clock, cpu);
+	add_range(&b, p, n, s->clock, true);
 	buf_addf(&b, " (medians of %u %s)", s->steps, collective ? "collectives" : "steps");
 	return buf_take(&b);
 }

@@ -25,7 +25,6 @@ join() {
 # joins as rank $1, too, by a child of one that has imported torch
 mkfifo "$T/asked" "$T/ended"
 join_again() {
-	# shellcheck disable=SC2016
 	(xargs echo "$T/out" <"$G/rank$1/env" | guarded tee "$T/asked" >/dev/null
 		status=$(guarded head -n 1 "$T/ended") || bad "no program was forked: $(cat "$T/forked")"
 		exit "$status") &
