@@ -10,16 +10,19 @@
 #include <unistd.h>
 
 enum {
-	PIECE = 32 * DTYPE_BLOCK, /* in numbers */
-	PIECE_BYTES = PIECE * 8,  /* of the widest type; also the unit of copying */
-	SCRATCH = 2 * PIECE_BYTES + (int)sizeof(union block),
+	NUMBERS = 8 * DTYPE_BLOCK, /* that are computed at once */
+	NUMBER = 8,		   /* bytes of the widest one */
+	PIECE = 128 << 10,	   /* bytes of a result that a thread makes before another job */
+	SCRATCH = MAX(2 * NUMBERS * NUMBER + (int)sizeof(union block), PIECE),
 	WORKERS = 2,
-	AT_ONCE = 64 << 10 /* up to this many bytes are processed without a thread */
+	AT_ONCE = 64 << 10, /* up to this many bytes are processed without a thread */
+	SHARE = 64 << 10,   /* bytes of a range that several threads make */
+	HELPERS = 2	    /* besides the one that was asked for that range */
 };
 
 struct reduction {
+	struct maker maker; /* first */
 	struct reduce_plan plan;
-	int (*piece)(struct reduction *r, uint64_t k, char *scratch, struct err *e);
 	uint64_t pieces;
 	int memfd; /* -1: no result */
 	/* while it runs */
@@ -36,19 +39,10 @@ struct reduction {
 
 struct worker {
 	struct reduction *r;
-	char *scratch;
+	char *to, *scratch;
 };
 
-static int
-write_result(const struct reduction *r, uint64_t offset, const char *p, size_t n, struct err *e)
-{
-	if (pwrite_all("reduce.write", r->memfd, p, n, offset) < n)
-		return fail_errno(
-		    e, "%s.%s: no room for the result", r->plan.what, r->plan.op->name);
-	return 0;
-}
-
-/* ---- pieces ---- */
+/* ---- ranges ---- */
 
 static void
 to_float(union block *x, enum dtype_kind kind)
@@ -80,22 +74,20 @@ fold_part(const struct reduce_plan *p, int i, union block *acc, union block *spa
 	}
 }
 
-static int
-piece_numbers(struct reduction *r, uint64_t k, char *scratch, struct err *e)
+/* Computes n numbers, and returns their bytes, in scratch. */
+static const char *
+combine(const struct reduce_plan *p, uint64_t first, size_t n, char *scratch, struct err *e)
 {
-	const struct reduce_plan *p = &r->plan;
 	union block *acc = (union block *)(void *)scratch;
-	char *bytes = scratch + PIECE_BYTES;
-	union block *spare = (union block *)(void *)(bytes + PIECE_BYTES);
-	uint64_t first = k * PIECE;
-	size_t n = (size_t)MIN(p->total - first, (uint64_t)PIECE);
+	char *bytes = scratch + NUMBERS * NUMBER;
+	union block *spare = (union block *)(void *)(bytes + NUMBERS * NUMBER);
 	size_t blocks = (n + DTYPE_BLOCK - 1) / DTYPE_BLOCK;
 
 	for (int i = 0; i < p->n; i++) {
 		size_t have = n * p->in[i]->size;
 
 		if (shard_read(&p->parts[i], first * p->in[i]->size, bytes, have, e) < 0)
-			return -e->no;
+			return NULL;
 		/* whole blocks are computed, so zero the rest of the last one */
 		memset(bytes + have, 0, blocks * DTYPE_BLOCK * p->in[i]->size - have);
 		fold_part(p, i, acc, spare, bytes, n);
@@ -106,42 +98,68 @@ piece_numbers(struct reduction *r, uint64_t k, char *scratch, struct err *e)
 				acc[b].f[i] /= p->ranks;
 		p->out->store(p->out, bytes + b * DTYPE_BLOCK * p->out->size, &acc[b]);
 	}
-	return write_result(r, first * p->out->size, bytes, n * p->out->size, e);
+	return bytes;
 }
 
 static int
-piece_bytes(struct reduction *r, uint64_t k, char *scratch, struct err *e)
+range_numbers(
+    const struct reduce_plan *p, uint64_t offset, char *to, size_t n, char *scratch, struct err *e)
 {
-	uint64_t begin = k * PIECE_BYTES, end = MIN(begin + PIECE_BYTES, r->plan.total), at = 0;
+	size_t size = p->out->size, skip = offset % size, done = 0;
+	uint64_t first = offset / size;
 
-	for (int i = 0; i < r->plan.n && at < end; at += r->plan.parts[i++].size) {
-		uint64_t from = MAX(at, begin), to = MIN(at + r->plan.parts[i].size, end);
+	while (done < n) {
+		size_t count = MIN((skip + n - done + size - 1) / size, (size_t)NUMBERS);
+		size_t have = MIN(count * size - skip, n - done);
+		const char *bytes = combine(p, first, count, scratch, e);
 
-		if (from < to && (shard_read(&r->plan.parts[i], from - at, scratch,
-				      (size_t)(to - from), e) < 0 ||
-				     write_result(r, from, scratch, (size_t)(to - from), e) < 0))
+		if (!bytes)
+			return -e->no;
+		memcpy(to + done, bytes + skip, have);
+		done += have;
+		first += count;
+		skip = 0;
+	}
+	return 0;
+}
+
+static int
+range_joined(
+    const struct reduce_plan *p, uint64_t offset, char *to, size_t n, char *scratch, struct err *e)
+{
+	uint64_t end = offset + n, at = 0;
+
+	for (int i = 0; i < p->n && at < end; at += p->parts[i++].size) {
+		uint64_t from = MAX(at, offset), until = MIN(at + p->parts[i].size, end);
+
+		if (from < until && shard_read(&p->parts[i], from - at, to + (from - offset),
+					(size_t)(until - from), e) < 0)
 			return -e->no;
 	}
 	return 0;
 }
 
 static int
-piece_same(struct reduction *r, uint64_t k, char *scratch, struct err *e)
+range_same(
+    const struct reduce_plan *p, uint64_t offset, char *to, size_t n, char *scratch, struct err *e)
 {
-	uint64_t begin = k * PIECE_BYTES;
-	size_t n = (size_t)MIN(r->plan.total - begin, (uint64_t)PIECE_BYTES);
-	char *other = scratch + PIECE_BYTES;
-
-	if (shard_read(&r->plan.parts[0], begin, scratch, n, e) < 0)
+	if (shard_read(&p->parts[0], offset, to, n, e) < 0)
 		return -e->no;
-	for (int i = 1; i < r->plan.n; i++) {
-		if (shard_read(&r->plan.parts[i], begin, other, n, e) < 0)
+	for (int i = 1; i < p->n; i++) {
+		if (shard_read(&p->parts[i], offset, scratch, n, e) < 0)
 			return -e->no;
-		if (memcmp(scratch, other, n) != 0)
+		if (memcmp(to, scratch, n) != 0)
 			return fail(e, ENOTUNIQ, "%s: rank %d has another value than rank %d",
-			    r->plan.what, r->plan.parts[i].rank, r->plan.parts[0].rank);
+			    p->what, p->parts[i].rank, p->parts[0].rank);
 	}
-	return r->plan.part ? write_result(r, begin, scratch, n, e) : 0;
+	return 0;
+}
+
+static int
+make_range(
+    const struct reduce_plan *p, uint64_t offset, char *to, size_t n, char *scratch, struct err *e)
+{
+	return (p->joined ? range_joined : p->op->range)(p, offset, to, n, scratch, e);
 }
 
 /* ---- folds ---- */
@@ -170,17 +188,17 @@ FOLD(max_unsigned, u, b > a ? b : a)
 #define MEAN true
 
 const struct reduce_op reduce_mean = {
-    "mean", reduce_plan_numbers, piece_numbers, {add_floats, NULL, NULL}, ADDS, MEAN};
-const struct reduce_op reduce_sum = {"sum", reduce_plan_numbers, piece_numbers,
+    "mean", reduce_plan_numbers, range_numbers, {add_floats, NULL, NULL}, ADDS, MEAN};
+const struct reduce_op reduce_sum = {"sum", reduce_plan_numbers, range_numbers,
     {add_floats, add_integers, add_integers}, ADDS, false};
-const struct reduce_op reduce_min = {"min", reduce_plan_numbers, piece_numbers,
+const struct reduce_op reduce_min = {"min", reduce_plan_numbers, range_numbers,
     {min_floats, min_signed, min_unsigned}, false, false};
-const struct reduce_op reduce_max = {"max", reduce_plan_numbers, piece_numbers,
+const struct reduce_op reduce_max = {"max", reduce_plan_numbers, range_numbers,
     {max_floats, max_signed, max_unsigned}, false, false};
 const struct reduce_op reduce_gather = {
-    "gather", reduce_plan_stack, piece_bytes, {NULL}, false, false};
-const struct reduce_op reduce_cat = {"cat", reduce_plan_join, piece_bytes, {NULL}, false, false};
-const struct reduce_op reduce_same = {"same", reduce_plan_same, piece_same, {NULL}, false, false};
+    "gather", reduce_plan_stack, range_joined, {NULL}, false, false};
+const struct reduce_op reduce_cat = {"cat", reduce_plan_join, range_joined, {NULL}, false, false};
+const struct reduce_op reduce_same = {"same", reduce_plan_same, range_same, {NULL}, false, false};
 
 const struct reduce_op *
 reduce_by_hosts(struct slice name)
@@ -213,7 +231,6 @@ make(const struct reduce_op *op, const char *what, const struct shard *parts, in
 {
 	struct reduction *r = xcalloc(1, sizeof(*r));
 	struct reduce_plan *p = &r->plan;
-	uint64_t unit;
 
 	r->memfd = -1;
 	*p = (struct reduce_plan){.op = op, .what = xstrdup(what), .n = n, .part = part};
@@ -224,9 +241,7 @@ make(const struct reduce_op *op, const char *what, const struct shard *parts, in
 		reduce_free(r);
 		return NULL;
 	}
-	r->piece = p->joined ? piece_bytes : op->piece;
-	unit = r->piece == piece_numbers ? PIECE : PIECE_BYTES;
-	r->pieces = (p->total + unit - 1) / unit;
+	r->pieces = (p->size + PIECE - 1) / PIECE;
 	return r;
 }
 
@@ -268,14 +283,20 @@ stop_with(struct reduction *r, const struct err *e)
 
 /* Makes the next piece. Returns false if there are no more. */
 static bool
-make_piece(struct reduction *r, char *scratch)
+make_piece(struct reduction *r, char *to, char *scratch)
 {
 	struct err e = {0};
 	uint64_t k = atomic_load(&r->stop) ? r->pieces : atomic_fetch_add(&r->next, 1);
+	uint64_t offset = k * PIECE;
+	size_t n;
 
 	if (k >= r->pieces)
 		return false;
-	if (r->piece(r, k, scratch, &e) < 0)
+	n = (size_t)MIN(r->plan.size - offset, (uint64_t)PIECE);
+	if (make_range(&r->plan, offset, to, n, scratch, &e) == 0 && r->memfd >= 0 &&
+	    pwrite_all("reduce.write", r->memfd, to, n, offset) < n)
+		fail_errno(&e, "%s.%s: no room for the result", r->plan.what, r->plan.op->name);
+	if (e.no)
 		stop_with(r, &e);
 	return true;
 }
@@ -288,10 +309,11 @@ work(void *arg)
 	struct worker *w = arg;
 	struct reduction *r = w->r;
 
-	if (make_piece(r, w->scratch)) {
+	if (make_piece(r, w->to, w->scratch)) {
 		copy_call(work, w);
 		return;
 	}
+	free(w->to);
 	free(w->scratch);
 	free(w);
 	if (atomic_fetch_sub(&r->workers, 1) == 1)
@@ -309,10 +331,11 @@ on_done(void *arg)
 static void
 run_here(struct reduction *r)
 {
-	char *scratch = xmalloc(SCRATCH);
+	char *to = xmalloc(PIECE), *scratch = xmalloc(SCRATCH);
 
-	while (make_piece(r, scratch))
+	while (make_piece(r, to, scratch))
 		;
+	free(to);
 	free(scratch);
 	r->fn(r->arg, &r->err);
 }
@@ -336,7 +359,7 @@ reduce_run(struct reduction *r, struct loop *l, reduce_fn *fn, void *arg)
 	for (int i = 0; i < WORKERS; i++) {
 		struct worker *w = xmalloc(sizeof(*w));
 
-		*w = (struct worker){r, xmalloc(SCRATCH)};
+		*w = (struct worker){r, xmalloc(PIECE), xmalloc(SCRATCH)};
 		copy_call(work, w);
 	}
 }
@@ -347,6 +370,131 @@ reduce_cancel(struct reduction *r)
 	static const struct err cancelled = {ECANCELED, "no longer wanted"};
 
 	stop_with(r, &cancelled);
+}
+
+/* ---- ranges that are made when they are read ---- */
+
+/* A range that several copy threads make, a share each time. */
+struct shared {
+	const struct reduce_plan *plan;
+	uint64_t offset;
+	char *to;
+	size_t n, begun; /* bytes */
+	int users;	 /* threads that know of it, or will */
+	int busy;	 /* those that make a share */
+	int failed;	 /* -errno; 0: not yet */
+	pthread_mutex_t lock;
+	pthread_cond_t idle;
+};
+
+/* Makes shares until all are begun. Whoever asked for the range also waits until they are made:
+ * helpers that come later touch nothing of it. Returns failed. */
+static int
+make_shares(struct shared *s, bool asked)
+{
+	char *scratch = xmalloc(SCRATCH);
+	bool last;
+	int failed;
+
+	pthread_mutex_lock(&s->lock);
+	while (s->begun < s->n && !s->failed) {
+		size_t at = s->begun, n = MIN(s->n - at, (size_t)SHARE);
+		struct err e;
+		int r;
+
+		s->begun += n;
+		s->busy++;
+		pthread_mutex_unlock(&s->lock);
+		r = make_range(s->plan, s->offset + at, s->to + at, n, scratch, &e);
+		pthread_mutex_lock(&s->lock);
+		s->failed = s->failed ? s->failed : r;
+		if (--s->busy == 0)
+			pthread_cond_signal(&s->idle);
+	}
+	while (asked && s->busy > 0)
+		pthread_cond_wait(&s->idle, &s->lock);
+	failed = s->failed;
+	last = --s->users == 0;
+	pthread_mutex_unlock(&s->lock);
+	free(scratch);
+	if (last) {
+		pthread_cond_destroy(&s->idle);
+		pthread_mutex_destroy(&s->lock);
+		free(s);
+	}
+	return failed;
+}
+
+static void
+help(void *arg)
+{
+	make_shares(arg, false);
+}
+
+static ssize_t
+make_read(struct maker *m, uint64_t offset, char *p, size_t n)
+{
+	const struct reduction *r = (const struct reduction *)m;
+	struct shared *s;
+	struct err e;
+	int failed;
+
+	n = offset < r->plan.size ? (size_t)MIN(r->plan.size - offset, (uint64_t)n) : 0;
+	if (r->plan.joined) {
+		failed = range_joined(&r->plan, offset, p, n, NULL, &e);
+		return failed < 0 ? failed : (ssize_t)n;
+	}
+	s = xcalloc(1, sizeof(*s));
+	*s = (struct shared){.plan = &r->plan, .offset = offset, .to = p, .n = n, .users = 1};
+	pthread_mutex_init(&s->lock, NULL);
+	pthread_cond_init(&s->idle, NULL);
+	for (size_t begun = SHARE; begun < n && s->users <= HELPERS; begun += SHARE)
+		s->users++;
+	for (int i = s->users; i > 1; i--)
+		copy_call(help, s);
+	failed = make_shares(s, true);
+	return failed < 0 ? failed : (ssize_t)n;
+}
+
+static void
+on_unused(struct maker *m)
+{
+	struct reduction *r = (struct reduction *)m;
+
+	loop_post(r->loop, &r->done);
+}
+
+bool
+reduce_is_data(const struct reduction *r)
+{
+	return r->plan.op != &reduce_same && !shard_is_object(&r->plan.parts[0]);
+}
+
+uint64_t
+reduce_size(const struct reduction *r)
+{
+	return r->plan.size;
+}
+
+int
+reduce_blank(struct reduction *r, struct err *e)
+{
+	if (fault("reduce.blank", EFBIG) || ftruncate(r->memfd, (off_t)r->plan.size) < 0)
+		return fail_errno(e, "%s.%s", r->plan.what, r->plan.op->name);
+	return 0;
+}
+
+struct maker *
+reduce_maker(struct reduction *r, struct loop *l, reduce_fn *fn, void *arg)
+{
+	close(r->memfd);
+	r->memfd = -1;
+	r->fn = fn;
+	r->arg = arg;
+	r->loop = l;
+	r->done = (struct loop_call){.fn = on_done, .arg = r};
+	r->maker = (struct maker){.make = make_read, .unused = on_unused, .users = 1};
+	return &r->maker;
 }
 
 int
@@ -362,7 +510,7 @@ reduce_numbers(const struct reduction *r, const char **op, const char **dtype, u
 		return false;
 	*op = r->plan.op->name;
 	*dtype = r->plan.of->name;
-	*numbers = r->plan.total;
+	*numbers = r->plan.size / r->plan.out->size;
 	return true;
 }
 

@@ -1,6 +1,7 @@
 /*
- * Combines all ranks' parts into one object: element-wise arithmetic, joining or comparing, piece
- * by piece on the copy threads, into a memfd. Knows neither the ranks' processes nor Python.
+ * Combines all ranks' parts into one object: element-wise arithmetic, joining or comparing, on the
+ * copy threads: all of it into a memfd, or range by range when it is read. Knows neither the ranks'
+ * processes nor Python.
  */
 #ifndef REDUCE_H
 #define REDUCE_H
@@ -26,6 +27,16 @@ struct reduction *reduce_new_part(
     const struct reduce_op *op, const char *what, const struct shard *parts, int n, struct err *e);
 /* Runs the reduction; a small one completes before this returns. fn may free it. */
 void reduce_run(struct reduction *r, struct loop *l, reduce_fn *fn, void *arg);
+/* Instead of reduce_run(), nothing is combined before it is read: */
+/* Are its bytes numbers or elements as they lie in memory, which can be made range by range? */
+bool reduce_is_data(const struct reduction *r);
+uint64_t reduce_size(const struct reduction *r); /* of the result, in bytes */
+/* Gives the memfd the size of the result, without any content. Returns 0, or -errno with *e set. */
+int reduce_blank(struct reduction *r, struct err *e);
+/* What makes the bytes of the result when they are read, in the parts' present state. The memfd is
+ * closed. fn is called on the loop after the last user of the maker has gone, unless that was the
+ * caller itself by maker_leave(); until then, r and the parts must exist. */
+struct maker *reduce_maker(struct reduction *r, struct loop *l, reduce_fn *fn, void *arg);
 /* Makes it end soon, with ECANCELED; fn is still called. */
 void reduce_cancel(struct reduction *r);
 /* The memfd with the bytes of the result; -1 if there is none (same, over all ranks). The reduction

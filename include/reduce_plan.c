@@ -59,7 +59,7 @@ set_bytes(struct reduce_plan *p, const struct shard *shape)
 {
 	p->joined = true;
 	for (int i = 0; i < p->n; i++)
-		p->total += p->parts[i].size;
+		p->size += p->parts[i].size;
 	set_line(p, shape, p->parts[0].itemsize, p->parts[0].dtype);
 }
 
@@ -165,7 +165,7 @@ reduce_plan_numbers(struct reduce_plan *p, struct err *e)
 		out = slice_text("int64"); /* the number of true elements */
 	out = wide_type(p, out);
 	p->out = dtype_find(out);
-	p->total = shard_elements(first, 0) * p->of->reals;
+	p->size = shard_elements(first, 0) * p->out->reals * p->out->size;
 	set_line(p, first, p->out->size * p->out->reals, out);
 	return 0;
 }
@@ -177,7 +177,7 @@ reduce_plan_same(struct reduce_plan *p, struct err *e)
 		if (p->parts[i].size != p->parts[0].size)
 			return fail(e, ENOTUNIQ, "%s: rank %d has another value than rank %d",
 			    p->what, p->parts[i].rank, p->parts[0].rank);
-	p->total = p->parts[0].size;
+	p->size = p->parts[0].size;
 	if (p->part)
 		p->line = xstrdup("");
 	return 0;

@@ -8,14 +8,15 @@
 #include "dtype.h"
 #include "shard.h"
 
-struct reduction;
 struct reduce_plan;
 
-/* An operation: what its result is, and how a piece of it is computed. */
+/* An operation: what its result is, and how a range of it is computed. */
 struct reduce_op {
 	const char *name;
 	int (*plan)(struct reduce_plan *p, struct err *e);
-	int (*piece)(struct reduction *r, uint64_t k, char *scratch, struct err *e);
+	/* Makes n bytes of the result from this offset on. */
+	int (*range)(const struct reduce_plan *p, uint64_t offset, char *to, size_t n,
+	    char *scratch, struct err *e);
 	/* acc = acc op x, for DTYPE_BLOCK numbers */
 	void (*fold[KINDS])(union block *restrict acc, const union block *restrict x);
 	bool adds; /* the result may need a wider type than the parts have */
@@ -33,7 +34,7 @@ struct reduce_plan {
 	bool joined;		      /* the result is the parts' bytes, concatenated */
 	const struct dtype **in;      /* arithmetic: type of each part */
 	const struct dtype *of, *out; /* type of the object's elements, of the result */
-	uint64_t total;		      /* in numbers if arithmetic, else in bytes */
+	uint64_t size;		      /* of the result, in bytes */
 	char *line;		      /* `OP KIND ITEMSIZE SHAPE DTYPE`; or the head of a part */
 };
 

@@ -92,7 +92,54 @@ source_copy(const struct source *s, uint64_t offset, char *p, size_t n)
 		k = copy_fd(s->fd, offset, p + head.n, n - head.n);
 	else if (s->kind == SOURCE_PROCESS)
 		k = copy_process(s, offset, p + head.n, n - head.n);
+	else if (s->kind == SOURCE_MAKER)
+		k = s->maker->make(s->maker, offset, p + head.n, n - head.n);
 	return k < 0 ? k : k + (ssize_t)head.n;
+}
+
+/* ---- users of a source ---- */
+
+/* What a source needs for its bytes; NULL: no descriptor. */
+static int *
+descriptor(struct source *s)
+{
+	if (s->kind == SOURCE_PROCESS)
+		return &s->pidfd;
+	return s->kind == SOURCE_FD ? &s->fd : NULL;
+}
+
+bool
+source_hold(struct source *s)
+{
+	int *fd = descriptor(s), own = -1;
+
+	if (s->kind == SOURCE_MAKER)
+		atomic_fetch_add(&s->maker->users, 1);
+	if (!fd)
+		return true;
+	if (!fault("copy.dup", EMFILE))
+		own = fcntl(*fd, F_DUPFD_CLOEXEC, 0);
+	if (own < 0)
+		return false;
+	*fd = own;
+	return true;
+}
+
+void
+source_release(struct source *s)
+{
+	int *fd = descriptor(s);
+
+	if (fd)
+		close(*fd);
+	if (s->kind == SOURCE_MAKER && maker_leave(s->maker))
+		s->maker->unused(s->maker);
+}
+
+bool
+maker_leave(struct maker *m)
+{
+	return atomic_fetch_sub(&m->users, 1) == 1;
 }
 
 /* ---- copy threads ---- */
@@ -140,8 +187,7 @@ thread(void *arg)
 			capacity = j->n;
 		}
 		run(j, p);
-		if (j->source.kind == SOURCE_FD)
-			close(j->source.fd);
+		source_release(&j->source);
 		free(j);
 	}
 	free(p);
@@ -174,11 +220,10 @@ copy_stop(void)
 
 /* Without a descriptor of its own, a job cannot wait. */
 static void
-run_now(struct subtask *j, int fd)
+run_now(struct subtask *j)
 {
 	char *p = xmalloc(j->n);
 
-	j->source.fd = fd;
 	run(j, p);
 	free(p);
 	free(j);
@@ -200,15 +245,10 @@ copy_later(const struct source *s, uint64_t offset, size_t n,
 	struct subtask *j = xcalloc(1, sizeof(*j));
 
 	*j = (struct subtask){.source = *s, .offset = offset, .n = n, .fn = fn, .arg = arg};
-	/* its owner may close the file meanwhile */
-	if (s->kind == SOURCE_FD) {
-		j->source.fd = fault("copy.dup", EMFILE) ? -1 : fcntl(s->fd, F_DUPFD_CLOEXEC, 0);
-		if (j->source.fd < 0) {
-			run_now(j, s->fd);
-			return;
-		}
-	}
-	add(j);
+	if (source_hold(&j->source))
+		add(j);
+	else
+		run_now(j);
 }
 
 void

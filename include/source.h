@@ -1,15 +1,16 @@
 /*
- * Where bytes are, and reads of ranges of them. Those of files and processes can be copied at once;
- * for others a provider is asked, and answers later.
+ * Where bytes are, and reads of ranges of them. Those of files and processes can be copied at once,
+ * and others are made when they are read; for the rest a provider is asked, and answers later.
  */
 #ifndef SOURCE_H
 #define SOURCE_H
 #include "err.h"
+#include <stdatomic.h>
 #include <sys/queue.h>
 #include <sys/types.h>
 
 /* Bulk data needs no copy in the reader's own memory. */
-enum source_kind { SOURCE_MEMORY, SOURCE_FD, SOURCE_PROCESS, SOURCE_PROVIDER };
+enum source_kind { SOURCE_MEMORY, SOURCE_FD, SOURCE_PROCESS, SOURCE_MAKER, SOURCE_PROVIDER };
 
 struct source {
 	enum source_kind kind; /* of the data after the head; SOURCE_MEMORY: there is none */
@@ -22,10 +23,21 @@ struct source {
 	pid_t pid;
 	int pidfd;
 	uint64_t addr;
+	struct maker *maker;	   /* SOURCE_MAKER */
 	struct provider *provider; /* SOURCE_PROVIDER: only source_read() reads it */
 	/* Called on any thread when the bytes are no longer needed. NULL: no callback. */
 	void (*sent)(void *arg);
 	void *sent_arg;
+};
+
+/* Bytes that are made when they are read. */
+struct maker {
+	/* Makes n bytes from this offset on. Returns their number, or -errno. Called on any thread,
+	 * also on several at once. */
+	ssize_t (*make)(struct maker *m, uint64_t offset, char *p, size_t n);
+	/* The last user has gone. Called once, on any thread. */
+	void (*unused)(struct maker *m);
+	atomic_int users; /* its owner, who sets it to 1, and each copy of a source that is held */
 };
 
 struct range;
@@ -61,11 +73,17 @@ struct provider_ops {
 /* Copies n bytes of the source at offset to p. Returns the number copied, or -errno. May be called
  * on any thread. */
 ssize_t source_copy(const struct source *s, uint64_t offset, char *p, size_t n);
+/* Keeps what comes after the head of this copy of a source readable, whatever its owner closes,
+ * until source_release(). False: no descriptor is left. */
+bool source_hold(struct source *s);
+void source_release(struct source *s);
+/* The owner of a maker leaves it. True: there are no other users, and unused() is not called. */
+bool maker_leave(struct maker *m);
 /* Starts the copy threads, at least one. Returns -errno with *e set if there can be none. */
 int copy_start(struct err *e);
 void copy_stop(void); /* call after the last job */
 /* Calls fn(arg, bytes, n or -errno) on a copy thread, then the source's sent(); at once if no
- * descriptor is left. The source's fd may be closed after the call. */
+ * descriptor is left. The source is held meanwhile. */
 void copy_later(const struct source *s, uint64_t offset, size_t n,
     void (*fn)(void *arg, const char *p, ssize_t n), void *arg);
 

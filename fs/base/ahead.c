@@ -5,10 +5,8 @@
  */
 #include "base/ahead.h"
 #include "thread.h"
-#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 enum {
 	PIECE = 1 << 20,     /* the largest read of the kernel */
@@ -42,7 +40,7 @@ struct ahead {
 	struct piece pieces[2], *now; /* now: the one that is read */
 	bool filling;		      /* the other one */
 	int unused, pause;
-	struct source source; /* of the copy; its descriptor is our own */
+	struct source source; /* of the copy, which holds it */
 	struct reader waiting;
 	TAILQ_ENTRY(ahead) link; /* in the list of those with pieces */
 };
@@ -127,12 +125,6 @@ has_room(struct ahead *a)
 	return true;
 }
 
-static int *
-descriptor(struct source *s)
-{
-	return s->kind == SOURCE_PROCESS ? &s->pidfd : &s->fd;
-}
-
 static void fill(void *arg);
 
 /* Has the other piece filled from this offset on. */
@@ -140,7 +132,6 @@ static void
 look_ahead(struct ahead *a, struct source s, uint64_t offset)
 {
 	struct piece *x = other(a);
-	int fd;
 
 	if (a->filling || x->users || offset < s.head_n || offset >= s.size || !has_room(a))
 		return;
@@ -152,11 +143,8 @@ look_ahead(struct ahead *a, struct source s, uint64_t offset)
 		x->n = 0;
 		return;
 	}
-	/* the source's owner may close its own meanwhile */
-	fd = fcntl(*descriptor(&s), F_DUPFD_CLOEXEC, 0);
-	if (fd < 0)
+	if (!source_hold(&s))
 		return;
-	*descriptor(&s) = fd;
 	a->source = s;
 	a->filling = true;
 	a->refs++;
@@ -218,7 +206,7 @@ fill(void *arg)
 	}
 	unref(a);
 	pthread_mutex_unlock(&lock);
-	close(*descriptor(&s));
+	source_release(&s);
 }
 
 /* The piece that is being filled will have what r wants. */

@@ -3,7 +3,8 @@
 #include "base/ahead.h"
 #include <errno.h>
 
-enum { INLINE_COPY = 32 << 10 }; /* larger copies are made by the copy threads */
+/* Larger copies are made by the copy threads, and so are bytes that must be made. */
+enum { INLINE_COPY = 32 << 10 };
 
 static void (*wake_pollers)(void);
 
@@ -72,7 +73,7 @@ copy(struct req *r, const struct source *s, uint64_t offset, size_t n)
 	ssize_t k;
 
 	unpark(r);
-	if (n > sizeof(p)) {
+	if (n > sizeof(p) || s->kind == SOURCE_MAKER) {
 		r->ops->copy(r, s, offset, n);
 		return;
 	}

@@ -1,8 +1,10 @@
 /*
  * Reads an object from its ranks. Without an OP, one rank returns the view's bytes. With one, each
  * rank returns its part (across_ranks.py), reduce.c combines the parts, and rank 0 makes the view
- * of the result. If all parts are on GPUs and it is possible, they are combined there; otherwise
- * they are requested again. Knows no files.
+ * of the result. Where that may be a head before the result's bytes, rank 0 first gets a file that
+ * has only the result's size: if its view refers to that file, the bytes are made when they are
+ * read, and only then. If all parts are on GPUs and it is possible, they are combined there;
+ * otherwise they are requested again. Knows no files.
  */
 #include "object/pull.h"
 #include "base/daemon.h"
@@ -10,8 +12,13 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 enum { GPUS_MAX = 64 }; /* per host, when parts are combined on GPUs */
+
+/* Results of up to this many bytes are always made at once: then their reads cost least. */
+enum { SMALL = 64 << 10 };
 
 struct pull {
 	struct var_name name;
@@ -21,6 +28,9 @@ struct pull {
 	struct got whole; /* the view of the result, from the first rank */
 	struct reduction *reduction;
 	bool running;		     /* the reduction */
+	bool blank;		     /* the view is asked for before there is a result */
+	bool brought;		     /* the parts are copies of what lies on GPUs */
+	struct maker *maker;	     /* makes the result when it is read; NULL: it exists */
 	struct gpu_combine *on_gpus; /* the reduction on GPUs; NULL: not running */
 	bool hosted;		     /* the bytes must be in this host's memory */
 	pull_fn *fn;		     /* NULL: the result is no longer wanted */
@@ -87,7 +97,7 @@ pull_free(struct pull *p)
 		reduce_cancel(p->reduction);
 	else if (p->on_gpus)
 		gpu_combine_cancel(p->on_gpus);
-	else if (p->left == 0)
+	else if (p->left == 0 && (!p->maker || maker_leave(p->maker)))
 		destroy(p);
 }
 
@@ -102,7 +112,48 @@ ended(struct pull *p, const struct err *e)
 		destroy(p);
 }
 
+static void
+on_unused(void *arg, const struct err *e)
+{
+	destroy(arg);
+}
+
+/* Is the view a head, and then exactly the file that its rank got? */
+static bool
+ends_with_file(const struct got *x, int fd, uint64_t size)
+{
+	struct stat own, its;
+
+	return x->source.kind == SOURCE_FD && x->size == x->head.n + size && fstat(fd, &own) == 0 &&
+	       fstat(x->fd, &its) == 0 && own.st_dev == its.st_dev && own.st_ino == its.st_ino;
+}
+
 static void combine(struct pull *p);
+static void run(struct pull *p);
+
+/* The first rank has made the view, or could not. */
+static void
+on_view(struct pull *p)
+{
+	struct got *x = &p->whole;
+	bool blank = p->blank && p->fn && !x->err.no;
+
+	p->blank = false;
+	if (!blank) {
+		release_parts(p);
+		ended(p, &x->err);
+	} else if (ends_with_file(x, reduce_result(p->reduction), reduce_size(p->reduction))) {
+		close(x->fd);
+		x->fd = x->source.fd = -1;
+		p->maker = reduce_maker(p->reduction, daemon_.loop, on_unused, p);
+		x->source.kind = SOURCE_MAKER;
+		x->source.maker = p->maker;
+		ended(p, &x->err);
+	} else {
+		got_free(x);
+		run(p);
+	}
+}
 
 static void
 on_got(void *arg, struct msg *m, const struct err *e, struct slice trace)
@@ -118,8 +169,7 @@ on_got(void *arg, struct msg *m, const struct err *e, struct slice trace)
 	if (--p->left > 0)
 		return;
 	if (x == &p->whole) {
-		release_parts(p);
-		ended(p, &x->err);
+		on_view(p);
 		return;
 	}
 	for (int i = 0; i < p->n; i++)
@@ -198,21 +248,31 @@ is_here(const struct pull *p, const struct pull_rank *rank, struct err *e)
 	return false;
 }
 
+/* Has the first rank make the view. op, fd: of what; "": of its own object. */
+static void
+ask_view(struct pull *p, const char *op, int fd)
+{
+	struct err why;
+
+	if (is_here(p, &p->got[0].rank, &why))
+		ask(p, &p->whole, GOT_HOST, op, fd);
+	else
+		ended(p, &why);
+}
+
 static void
 on_combined(void *arg, const struct err *e)
 {
 	struct pull *p = arg;
-	struct err why = *e;
-	bool more = !why.no && p->fn, wants_text = compares_fingerprints(p);
+	bool more = !e->no && p->fn;
 
 	p->running = false;
-	more = more && (wants_text || reduce_result(p->reduction) >= 0);
-	if (!more || !is_here(p, &p->got[0].rank, &why))
-		ended(p, &why);
-	else if (wants_text)
-		ask(p, &p->whole, GOT_HOST, "", -1);
+	if (more && compares_fingerprints(p))
+		ask_view(p, "", -1);
+	else if (more && reduce_result(p->reduction) >= 0)
+		ask_view(p, reduce_line(p->reduction), reduce_result(p->reduction));
 	else
-		ask(p, &p->whole, GOT_HOST, reduce_line(p->reduction), reduce_result(p->reduction));
+		ended(p, e);
 }
 
 /* Can the parts be combined? Their bytes need not be here yet. False: the pull has ended with the
@@ -253,6 +313,7 @@ bring_to_host(struct pull *p)
 			ended(p, &e);
 			return;
 		}
+	p->brought = true;
 	for (int i = 0; i < p->n; i++)
 		if (p->got[i].on_gpu) {
 			got_free(&p->got[i]);
@@ -308,9 +369,27 @@ combine_on_gpus(struct pull *p)
 }
 
 static void
+run(struct pull *p)
+{
+	p->running = true;
+	reduce_run(p->reduction, daemon_.loop, on_combined, p);
+}
+
+/* May the result be made when it is read? Copies of what lies on GPUs are kept for a moment only,
+ * if the result is smaller. The view must be made on this host. */
+static bool
+may_wait(const struct pull *p)
+{
+	return p->name.view->as_it_lies && reduce_is_data(p->reduction) &&
+	       reduce_size(p->reduction) > SMALL && p->got[0].rank.agent->here &&
+	       !(p->brought && p->name.op->reads->fold[KIND_FLOAT]);
+}
+
+static void
 combine(struct pull *p)
 {
 	bool away = false;
+	struct err e;
 
 	if (!plan(p))
 		return;
@@ -318,10 +397,14 @@ combine(struct pull *p)
 		away |= p->got[i].on_gpu;
 	if (away) {
 		combine_on_gpus(p);
-		return;
+	} else if (!may_wait(p)) {
+		run(p);
+	} else if (reduce_blank(p->reduction, &e) < 0) {
+		ended(p, &e);
+	} else {
+		p->blank = true;
+		ask_view(p, reduce_line(p->reduction), reduce_result(p->reduction));
 	}
-	p->running = true;
-	reduce_run(p->reduction, daemon_.loop, on_combined, p);
 }
 
 /* The number of ranks, from the first on, that share one request: those of one other host. */

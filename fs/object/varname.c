@@ -8,17 +8,18 @@
 #include <string.h>
 
 const struct var_view var_views[] = {
-    {"", true, true, "text for people; written: a Python literal, else a string", false},
-    {"json", true, true, "JSON", false},
-    {"npy", true, true, "NumPy array or tensor, its live bytes, mmap-able", false},
-    {"safetensors", true, true, "tensors; state of a module or optimizer", false},
-    {"pt", true, true, "torch.save; torch.load(weights_only=True)", false},
-    {"pkl", true, true, "pickle 5, cloudpickle", false},
-    {"p5", true, true, "pickle 5 with its buffers out of band", false},
-    {"csv", true, false, "DataFrame or 2-D array", false},
-    {"png", true, false, "figure or image", false},
-    {"dir", true, false, "attribute names, one a line; of attributes too: NAME.ATTR.dir", true},
-    {"doc", true, false, "what obj? prints; of attributes too", true},
+    {"", true, true, "text for people; written: a Python literal, else a string", false, false},
+    {"json", true, true, "JSON", false, false},
+    {"npy", true, true, "NumPy array or tensor, its live bytes, mmap-able", false, true},
+    {"safetensors", true, true, "tensors; state of a module or optimizer", false, true},
+    {"pt", true, true, "torch.save; torch.load(weights_only=True)", false, false},
+    {"pkl", true, true, "pickle 5, cloudpickle", false, false},
+    {"p5", true, true, "pickle 5 with its buffers out of band", false, false},
+    {"csv", true, false, "DataFrame or 2-D array", false, false},
+    {"png", true, false, "figure or image", false, false},
+    {"dir", true, false, "attribute names, one a line; of attributes too: NAME.ATTR.dir", true,
+	false},
+    {"doc", true, false, "what obj? prints; of attributes too", true, false},
 };
 const size_t var_view_count = ARRAY_LEN(var_views);
 

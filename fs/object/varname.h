@@ -24,6 +24,7 @@ struct var_view {
 	bool reads, writes;
 	const char *help;
 	bool of_attributes; /* also works on an attribute */
+	bool as_it_lies;    /* of an array: may be a head, then its bytes as they are in memory */
 };
 
 struct var_op {

@@ -234,6 +234,47 @@ test_two_readers(void)
 	close(s.pidfd);
 }
 
+static sem_t unused;
+
+static ssize_t
+make(struct maker *m, uint64_t offset, char *p, size_t n)
+{
+	CHECK(atomic_load(&m->users) > 0);
+	memcpy(p, memory + offset, n);
+	return (ssize_t)n;
+}
+
+static void
+on_unused(struct maker *m)
+{
+	sem_post(&unused);
+}
+
+/* What is made when it is read is read ahead, too, and whoever makes it must stay until that has
+ * ended. */
+static void
+test_maker(void)
+{
+	sem_init(&unused, 0, 0);
+	for (int i = 0; i < 50; i++) {
+		struct maker m = {.make = make, .unused = on_unused, .users = 1};
+		struct source s = live();
+		struct ahead *a = NULL;
+
+		close(s.pidfd);
+		s.kind = SOURCE_MAKER;
+		s.pidfd = -1;
+		s.maker = &m;
+		read_four(&a, &s);
+		CHECK(is_right(3 * PIECE));
+		ahead_free(a);
+		if (!maker_leave(&m))
+			while (sem_wait(&unused) < 0)
+				;
+		CHECK(atomic_load(&m.users) == 0);
+	}
+}
+
 int
 main(void)
 {
@@ -254,6 +295,7 @@ main(void)
 	test_left();
 	test_unreadable();
 	test_two_readers();
+	test_maker();
 	copy_stop();
 	CHECK(dup(0) == last); /* no copy has left a descriptor open */
 	munmap(memory, SIZE);

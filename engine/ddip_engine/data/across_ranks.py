@@ -4,7 +4,9 @@ The daemon asks each rank for its part (export): a line `KIND ITEMSIZE SHAPE DTY
 bytes, in C order and native byte order. KIND is tensor, array or object; for an object, the bytes
 are a pickle and DTYPE is the name of its type. The daemon computes with the bytes of arrays and
 tensors (those of objects it concatenates) and sends the result to rank 0, which makes the view from
-it (assemble). What is written to NAME.cat or NAME.gather goes to every rank, which takes its part.
+it (assemble). It may also send a file that has only the result's size: a view that is a head and
+then that file (alias) must not depend on the bytes. What is written to NAME.cat or NAME.gather goes
+to every rank, which takes its part.
 """
 
 import ast
@@ -91,7 +93,7 @@ def _object_part(name, value):
 def assemble(name, asked, fd):
     """The object made from all parts; asked, from the daemon, is `OP KIND ITEMSIZE SHAPE DTYPE`."""
     op, kind, _, shape, dtype = asked.split(" ", 4)
-    data = Incoming(fd, os.fstat(fd).st_size).data()
+    data = Incoming(fd, os.fstat(fd).st_size).looked_at()
     if kind == "object":
         return _of_objects(name, op, data)
     shape = tuple(map(int, shape.split(","))) if shape != "-" else ()

@@ -158,13 +158,12 @@ _CONTAINERS = frozenset((list, tuple, dict, set, frozenset))
 _TEXTS = frozenset((str, bytes, bytearray))
 
 
-def _map_private(fd, size):
-    """A writable private mapping as a memoryview, unmapped when nothing refers to it any more.
+def _map(fd, size, prot, flags):
+    """A mapping as a memoryview, unmapped when nothing refers to it any more.
 
     Does not use the mmap module: before Python 3.13, it keeps a descriptor open for each mapping.
     """
-    prot = mmap.PROT_READ | mmap.PROT_WRITE
-    address = _libc.mmap(None, size, prot, mmap.MAP_PRIVATE, fd, 0)
+    address = _libc.mmap(None, size, prot, flags, fd, 0)
     if address == ctypes.c_void_p(-1).value:
         raise OSError(ctypes.get_errno(), f"cannot map {size} bytes")
     block = (ctypes.c_ubyte * size).from_address(address)
@@ -192,7 +191,14 @@ class Incoming:
         """All bytes as a writable memoryview: a copy if they are few, else a private mapping."""
         if self.size < _COPIED:
             return memoryview(bytearray(os.pread(self._fd, self.size, 0)))
-        return _map_private(self._fd, self.size)
+        return _map(self._fd, self.size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE)
+
+    def looked_at(self):
+        """All bytes for an object that nobody writes to, not even this process: however many they
+        are, they need no memory that is not there. Python is not told, as torch would warn."""
+        if self.size < _COPIED:
+            return self.data()
+        return _map(self._fd, self.size, mmap.PROT_READ, mmap.MAP_SHARED)
 
     def text(self):
         """All bytes as text."""
