@@ -139,6 +139,51 @@ range_joined(
 	return 0;
 }
 
+/* Reads elements of a part, each followed by zeros up to this width. */
+static int
+read_padded(const struct shard *x, size_t width, uint64_t offset, char *to, size_t n, char *scratch,
+    struct err *e)
+{
+	uint64_t own = x->itemsize, end = offset + n;
+	uint64_t at = offset / width * own + MIN(offset % width, own);
+	uint64_t until = end / width * own + MIN(end % width, own);
+
+	memset(to, 0, n);
+	while (at < until) {
+		size_t have = (size_t)MIN(until - at, (uint64_t)SCRATCH);
+
+		if (shard_read(x, at, scratch, have, e) < 0)
+			return -e->no;
+		for (size_t k = 0, run; k < have; k += run) {
+			uint64_t element = (at + k) / own, in = (at + k) % own;
+
+			run = (size_t)MIN(own - in, (uint64_t)(have - k));
+			memcpy(to + (element * width + in - offset), scratch + k, run);
+		}
+		at += have;
+	}
+	return 0;
+}
+
+static int
+range_padded(
+    const struct reduce_plan *p, uint64_t offset, char *to, size_t n, char *scratch, struct err *e)
+{
+	uint64_t end = offset + n, at = 0, size;
+
+	for (int i = 0; i < p->n && at < end; i++, at += size) {
+		uint64_t from = MAX(at, offset), until;
+
+		size = shard_elements(&p->parts[i], 0) * p->width;
+		until = MIN(at + size, end);
+		if (from < until &&
+		    read_padded(&p->parts[i], p->width, from - at, to + (from - offset),
+			(size_t)(until - from), scratch, e) < 0)
+			return -e->no;
+	}
+	return 0;
+}
+
 static int
 range_same(
     const struct reduce_plan *p, uint64_t offset, char *to, size_t n, char *scratch, struct err *e)
@@ -159,6 +204,8 @@ static int
 make_range(
     const struct reduce_plan *p, uint64_t offset, char *to, size_t n, char *scratch, struct err *e)
 {
+	if (p->width)
+		return range_padded(p, offset, to, n, scratch, e);
 	return (p->joined ? range_joined : p->op->range)(p, offset, to, n, scratch, e);
 }
 
@@ -440,7 +487,7 @@ make_read(struct maker *m, uint64_t offset, char *p, size_t n)
 	int failed;
 
 	n = offset < r->plan.size ? (size_t)MIN(r->plan.size - offset, (uint64_t)n) : 0;
-	if (r->plan.joined) {
+	if (r->plan.joined && !r->plan.width) {
 		failed = range_joined(&r->plan, offset, p, n, NULL, &e);
 		return failed < 0 ? failed : (ssize_t)n;
 	}

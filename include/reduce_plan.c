@@ -13,15 +13,18 @@ reduce_plan_free(struct reduce_plan *p)
 	free(p->in);
 }
 
-/* Compares types, and extents from this axis on. */
+/* Compares types, and extents from this axis on. Strings may have any length if there is no
+ * arithmetic. */
 static int
 check_alike(const struct reduce_plan *p, int axis, struct err *e)
 {
 	for (int i = 1; i < p->n; i++) {
 		const struct shard *a = &p->parts[0], *x = &p->parts[i];
+		bool type =
+		    shard_same_type(a, x) || (!p->op->fold[KIND_FLOAT] && shard_both_strings(a, x));
 		struct buf b = {0};
 
-		if (shard_same_type(a, x) && (shard_is_object(a) || shard_same_shape(a, x, axis)))
+		if (type && (shard_is_object(a) || shard_same_shape(a, x, axis)))
 			continue;
 		shard_describe(&b, a);
 		buf_adds(&b, ", ");
@@ -57,10 +60,20 @@ set_line(struct reduce_plan *p, const struct shard *shape, size_t itemsize, stru
 static void
 set_bytes(struct reduce_plan *p, const struct shard *shape)
 {
+	const struct shard *widest = &p->parts[0];
+
 	p->joined = true;
+	for (int i = 1; i < p->n; i++) {
+		const struct shard *x = &p->parts[i];
+
+		if (x->itemsize > widest->itemsize)
+			widest = x;
+		if (x->itemsize != p->parts[0].itemsize)
+			p->width = widest->itemsize;
+	}
 	for (int i = 0; i < p->n; i++)
-		p->size += p->parts[i].size;
-	set_line(p, shape, p->parts[0].itemsize, p->parts[0].dtype);
+		p->size += p->width ? shard_elements(&p->parts[i], 0) * p->width : p->parts[i].size;
+	set_line(p, shape, widest->itemsize, widest->dtype);
 }
 
 /* Python's numbers, lists and other objects are left to Python, which gets them all. */
@@ -140,8 +153,8 @@ set_types(struct reduce_plan *p, struct err *e)
 	}
 	if (p->of)
 		return 0;
-	return fail(e, EOPNOTSUPP, "%s is %.*s: %s is for numbers; read %s.gather", p->what,
-	    (int)first->of.n, first->of.p, p->op->name, p->what);
+	return fail(e, EOPNOTSUPP, "%s is %.*s: there is no %s of that type; read %s.gather",
+	    p->what, (int)first->of.n, first->of.p, p->op->name, p->what);
 }
 
 int

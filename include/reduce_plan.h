@@ -32,6 +32,7 @@ struct reduce_plan {
 	/* The plan: */
 	int ranks;
 	bool joined;		      /* the result is the parts' bytes, concatenated */
+	size_t width;		      /* of their elements, padded with zeros; 0: nothing to pad */
 	const struct dtype **in;      /* arithmetic: type of each part */
 	const struct dtype *of, *out; /* type of the object's elements, of the result */
 	uint64_t size;		      /* of the result, in bytes */

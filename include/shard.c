@@ -170,6 +170,14 @@ shard_same_type(const struct shard *a, const struct shard *b)
 }
 
 bool
+shard_both_strings(const struct shard *a, const struct shard *b)
+{
+	/* '<U12' or '|S3', in quotes */
+	return a->of.n > 3 && b->of.n > 3 && memcmp(a->of.p, b->of.p, 3) == 0 &&
+	       a->of.p[0] == '\'' && strchr("US", a->of.p[2]);
+}
+
+bool
 shard_same_shape(const struct shard *a, const struct shard *b, int axis)
 {
 	bool same = a->dims == b->dims;

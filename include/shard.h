@@ -38,6 +38,8 @@ int shard_read(const struct shard *p, uint64_t offset, char *to, size_t n, struc
 uint64_t shard_elements(const struct shard *p, int axis);
 bool shard_is_object(const struct shard *p);
 bool shard_same_type(const struct shard *a, const struct shard *b);
+/* Are both arrays of strings of one kind, perhaps of different lengths? */
+bool shard_both_strings(const struct shard *a, const struct shard *b);
 /* Do they have the same number of axes, and the same extents from this axis on? */
 bool shard_same_shape(const struct shard *a, const struct shard *b, int axis);
 /* Appends `part RANKS OF\n`. */

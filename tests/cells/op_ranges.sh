@@ -13,7 +13,7 @@ flags = x > 500
 wave = torch.complex(torch.from_numpy(x), 1 - torch.from_numpy(x))
 pairs = np.zeros(50001, dtype=[("a", "<i4"), ("b", "S3")])
 pairs["a"], pairs["b"] = np.arange(50001) + rank, b"abc"
-names = np.full(60001, f"r{rank}")
+names, words = np.full(60001, f"r{rank}"), np.array(["w" * (i % (3 + 40 * rank)) for i in range(5001)])
 rows = x[: 7 * (20000 + rank)].reshape(-1, 7)
 kept = x.copy()
 seen = weakref.ref(kept)
@@ -101,6 +101,7 @@ check(f"{V}/wave.sum.npy", npy(np.stack(parts("wave")).astype("c16").sum(0).asty
 check(f"{V}/wave.cat.safetensors", safetensors("wave", "C64", torch.from_numpy(np.concatenate(parts("wave")))))
 check(f"{V}/pairs.gather.npy", npy(np.stack(parts("pairs"))))
 check(f"{V}/names.cat.npy", npy(np.concatenate(parts("names"))))
+check(f"{V}/words.gather.npy", npy(np.stack(parts("words"))))
 check(f"{V}/rows.cat.npy", npy(np.concatenate(parts("rows"))))
 check(f"{V}/over.gather.npy", npy(np.stack(parts("over"))))
 assert all_of(f"{V}/edge.gather.npy") == npy(np.stack(parts("edge")))
@@ -156,6 +157,33 @@ for p in readers:
     p.wait()
 assert all_of(f"{V}/x.mean.npy") == npy(results["mean"])
 END
+
+# a result that no memory holds: nothing but what is read exists
+cell 'import os
+each = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * 6 // 10 // 4
+try:
+    vast = np.zeros(each, dtype="f4")
+    vast[5] = vast[-1] = rank + 1
+    there = True
+except MemoryError: # the system promises only what it has
+    there = False' || bad 'the cell with much memory'
+if [ "$(cat "$V/there.min")" = True ]; then
+	"$TORCH_PYTHON" - "$(cat "$V/each")" <<'END' || bad 'a vast result'
+import os, struct, sys
+V, n = os.environ["V"], int(sys.argv[1])
+for op, numbers, places in (
+    ("gather", 3 * n, {5: 1, n - 1: 1, n: 0, n + 5: 2, 3 * n - 1: 3}),
+    ("sum", n, {0: 0, 5: 6, n // 2: 0, n - 1: 6}),
+):
+    fd = os.open(f"{V}/vast.{op}.npy", os.O_RDONLY)
+    head = os.fstat(fd).st_size - 4 * numbers
+    assert 0 < head <= 256, head
+    for k, want in places.items():
+        assert struct.unpack("<f", os.pread(fd, 4, head + 4 * k)) == (want,), (op, k)
+    os.close(fd)
+END
+fi
+cell 'vast = None'
 
 # a view that the rank makes otherwise than as the numbers lie is made of all of them
 cell 'import sys

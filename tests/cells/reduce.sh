@@ -32,6 +32,11 @@ text, number, real, none = f"r{rank}", rank + 1, 0.5 * rank, None
 rows = np.arange(2 * (rank + 1)).reshape(rank + 1, 2)
 items, names = [rank], np.array(["a", "bc"])
 dates = np.array(["2024-01-01"], "M8[D]")
+words, bytes = np.array(["a" * (3 * rank + 1), "bc", "é"]), np.array([b"a" * (rank + 1)], "S2" if rank else "U2")
+records, long = np.ones(2, [("a", "i4"), ("b", "f8")]), np.ones(2, "longdouble")
+boxes = np.array([rank, "x", None], dtype=object)
+odd = boxes.reshape(1, 3) if rank else boxes
+veiled = np.ma.array([1, 2], mask=[rank == 1, False])
 nan = float("nan") if rank == 1 else 1.0
 kinds = 1 if rank else torch.ones(2)
 ragged = torch.ones(2 + rank)
@@ -108,6 +113,13 @@ assert np.load(V + "/large.gather.npy", mmap_mode="r").shape == (3, 1 << 20)
 assert np.load(V + "/rows.cat.npy").tolist() == sum((np.arange(2 * k).reshape(k, 2).tolist() for k in (1, 2, 3)), [])
 assert np.load(V + "/names.gather.npy").tolist() == [["a", "bc"]] * 3
 assert np.load(V + "/dates.cat.npy").dtype == "M8[D]"
+words = np.load(V + "/words.gather.npy")
+assert words.dtype == "U7" and words.tolist() == [[w, "bc", "é"] for w in ("a", "a" * 4, "a" * 7)]
+assert np.load(V + "/words.cat.npy").tolist() == words.reshape(-1).tolist()
+assert np.load(V + "/records.cat.npy").tolist() == [(1, 1.0)] * 6
+assert np.load(V + "/long.gather.npy").dtype == "longdouble"
+assert pickle.load(open(V + "/boxes.cat.pkl", "rb")).tolist() == [0, "x", None, 1, "x", None, 2, "x", None]
+assert pickle.load(open(V + "/veiled.cat.pkl", "rb")).tolist() == [1, 2, None, 2, 1, 2]
 assert pickle.load(open(V + "/param.max.pkl", "rb")).tolist() == [2.0] * 4
 
 # writing: one part for each rank
@@ -175,7 +187,11 @@ if has_module pandas; then
 	frame=frame equal_frame=equal_frame
 	cell 'import pandas as pd
 frame = pd.DataFrame({"a": np.arange(1000) + (np.arange(1000) == 500) * rank})
-equal_frame = pd.DataFrame({"a": np.arange(1000)})'
+equal_frame = pd.DataFrame({"a": np.arange(1000)})
+table = pd.DataFrame({"a": [rank, 7]}, index=[rank, rank + 10])
+column = table["a"]'
+	is 'frames are joined' "$(xargs <"$V/table.cat.csv")" ',a 0,0 10,7 1,1 11,7 2,2 12,7'
+	is 'columns are joined' "$(xargs <"$V/column.cat.csv")" ',a 0,0 10,7 1,1 11,7 2,2 12,7'
 fi
 for name in middle digits inside $frame net masked point; do
 	is "$name: what the text leaves out is compared" "$(errno read "$V/$name.same")" ENOTUNIQ
@@ -194,7 +210,16 @@ kinds.mean EOPNOTSUPP rank.0.has.tensor.*rank.1.has.object
 ragged.sum EOPNOTSUPP rank.1.has.tensor.float32.of.shape.3
 wide.max EOPNOTSUPP rank.2.has.tensor.int32
 text.mean EOPNOTSUPP text.is.a.str
-names.sum EOPNOTSUPP is.for.numbers
+names.sum EOPNOTSUPP names.is.'<U2':.there.is.no.sum.of.that.type;.read.names.gather$
+dates.max EOPNOTSUPP no.max.of.that.type
+records.mean EOPNOTSUPP no.mean.of.that.type
+long.sum EOPNOTSUPP long.is.float128:.there.is.no.sum.of.that.type
+bytes.gather EOPNOTSUPP rank.1.has.array.'.S2'
+t_bfloat16.mean.npy EOPNOTSUPP read.t_bfloat16.mean.safetensors,.t_bfloat16.mean.pt.or
+flags.gather.csv EOPNOTSUPP read.flags.gather.json
+boxes.mean EOPNOTSUPP boxes.is.a.ndarray.of.object.on.rank.0:.mean.is.for.numbers,.and.plain
+text.cat.npy EOPNOTSUPP text.is.str:.cat.joins.arrays,.*;.read.text.gather$
+odd.cat EOPNOTSUPP odd.cat:.ValueError
 wave.max EOPNOTSUPP no.order
 zero_d.cat EOPNOTSUPP gather
 text.cat EOPNOTSUPP gather

@@ -160,6 +160,52 @@ check_op(const struct reduce_op *op, const char *dtype)
 		buf_free(&heads[i]);
 }
 
+/* Strings of different lengths are padded with zeros to the longest. */
+static void
+test_padded(const struct reduce_op *op)
+{
+	enum { COUNT = 9001, LONGEST = 8 };
+
+	static const size_t widths[] = {1, LONGEST, 3};
+	struct buf heads[RANKS] = {{0}};
+	struct shard parts[RANKS];
+	uint64_t size, total = (uint64_t)COUNT * LONGEST * RANKS;
+	char *want, *own = xcalloc(total, 1), *at = own;
+	struct reduction *r;
+	struct source s;
+	int ended = 0;
+
+	make_child();
+	for (int i = 0; i < RANKS; i++) {
+		const char *from = memory + (ptrdiff_t)i * EACH;
+
+		buf_addf(&heads[i], "array %zu %d '|S%zu'\n", widths[i], COUNT, widths[i]);
+		s = (struct source){.kind = SOURCE_PROCESS,
+		    .head = heads[i].p,
+		    .head_n = heads[i].n,
+		    .fd = -1,
+		    .pid = child,
+		    .pidfd = pidfd,
+		    .addr = (uintptr_t)from};
+		CHECK(shard_parse(&parts[i], i, &s, s.head_n + COUNT * widths[i], NULL) == 0);
+		for (int k = 0; k < COUNT; k++, from += widths[i], at += LONGEST)
+			memcpy(at, from, widths[i]);
+	}
+	want = whole(op, parts, &size);
+	CHECK(size == total && memcmp(want, own, size) == 0);
+	r = reduce_new(op, "x", parts, RANKS, NULL);
+	CHECK(strstr(reduce_line(r), " 8 ") && strstr(reduce_line(r), " '|S8'"));
+	s = source_of(reduce_maker(r, loop, on_end, &ended), size);
+	check_ranges(&s, own, size);
+	CHECK(maker_leave(s.maker));
+	reduce_free(r);
+	kill_child();
+	free(want);
+	free(own);
+	for (int i = 0; i < RANKS; i++)
+		buf_free(&heads[i]);
+}
+
 /* One part is shorter than it says, as a file that another process has cut. */
 static void
 test_short_part(const struct reduce_op *op)
@@ -247,6 +293,8 @@ main(void)
 	check_op(&reduce_sum, "complex64");
 	test_short_part(&reduce_sum);
 	test_short_part(&reduce_gather);
+	test_padded(&reduce_gather);
+	test_padded(&reduce_cat);
 	test_leaving();
 	copy_stop();
 	loop_free(loop);

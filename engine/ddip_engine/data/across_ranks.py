@@ -14,6 +14,7 @@ import io
 import numbers
 import os
 import pickle
+import re
 import sys
 from errno import EBADMSG, EINVAL, EOPNOTSUPP
 
@@ -119,6 +120,13 @@ def alias(exported, value, fd):
     return Export(exported.head, fd=fd, size=exported.size)
 
 
+def named(error, name, asked):
+    """The refusal of a view of that object. What it says to read instead is over the ranks, too."""
+    op = asked.partition(" ")[0]
+    text = re.sub(rf"\b{re.escape(name)}\.(?=\w)", lambda _: f"{name}.{op}.", str(error))
+    return EngineError(error.errno, text, error.trace)
+
+
 # ---- numbers, lists and other objects without a buffer
 
 
@@ -136,9 +144,11 @@ def _of_objects(name, op, data):
 def _numbers(name, op, values):
     for rank, value in enumerate(values):
         if not isinstance(value, numbers.Number):
-            what = f"{name} is {article(value)} on rank {rank}"
+            kind = f" of {value.dtype}" if hasattr(value, "__array_interface__") else ""
+            what = f"{name} is {article(value)}{kind} on rank {rank}"
             use = f"read {name}.gather or {name}.same"
-            raise EngineError(EOPNOTSUPP, f"{what}: {op} is for numbers, arrays and tensors; {use}")
+            known = "numbers, and plain arrays and tensors of them"
+            raise EngineError(EOPNOTSUPP, f"{what}: {op} is for {known}; {use}")
     return values
 
 
@@ -162,11 +172,29 @@ def _mean(name, op, values):
 
 def _joined(name, op, values):
     kinds = {type(value) for value in values}
-    if len(kinds) != 1 or not kinds <= {list, tuple}:
+    if len(kinds) == 1 and kinds <= {list, tuple}:
+        return sum(values, kinds.pop()())
+    join = _joiner(values)
+    if join is None:
         found = ", ".join(sorted(type_name(kind) for kind in kinds))
-        text = f"{name} is {found}: cat joins arrays, tensors, lists, tuples; read {name}.gather"
-        raise EngineError(EOPNOTSUPP, text)
-    return sum(values, kinds.pop()())
+        what = "cat joins arrays, tensors, lists, tuples, data frames"
+        raise EngineError(EOPNOTSUPP, f"{name} is {found}: {what}; read {name}.gather")
+    try:
+        return join(values)
+    except Exception as e:  # shapes that do not fit, or code of the elements
+        raise refusal_of(e, f"{name}.cat", EOPNOTSUPP) from None
+
+
+def _joiner(values):
+    """What joins arrays without plain elements, or data frames, on axis 0; None for others."""
+    numpy, pandas = sys.modules.get("numpy"), sys.modules.get("pandas")
+    if numpy is not None and all(isinstance(value, numpy.ndarray) for value in values):
+        masked = any(isinstance(value, numpy.ma.MaskedArray) for value in values)
+        return numpy.ma.concatenate if masked else numpy.concatenate
+    for kind in "DataFrame", "Series":
+        if hasattr(pandas, kind) and all(isinstance(x, getattr(pandas, kind)) for x in values):
+            return pandas.concat
+    return None
 
 
 _OBJECT_OPS = {

@@ -127,7 +127,10 @@ def get(name, view, op="", fd=-1, export_part=across_ranks.export):
     path, name = name, _shown(name)
     if fd >= 0:
         value = across_ranks.assemble(name, op, fd)
-        return across_ranks.alias(_export(export, name, view, value), value, fd)
+        try:
+            return across_ranks.alias(_export(export, name, view, value), value, fd)
+        except EngineError as e:
+            raise across_ranks.named(e, name, op) from None
     if op == "same":
         return gpu.hosted(_export(export, name, view, _lookup(path)))
     if op:
