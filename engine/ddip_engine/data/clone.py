@@ -13,6 +13,8 @@ shared. The bytes of arrays and tensors are the file's buffers. The head is a pi
     path, cwd, random   of sys.path, the current directory, the random generators
 """
 
+from __future__ import annotations
+
 import ctypes
 import io
 import linecache
@@ -31,6 +33,14 @@ from ddip_engine.data.arrays import is_tensor
 from ddip_engine.data.view import export_written, one_line, reason
 from ddip_engine.state import Cancelled, EngineError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    import torch
+    from ddip_engine.data.view import Export
+
 # What IPython keeps in the namespace: _, __, _i3, _12, _ih …
 _OF_IPYTHON = re.compile(r"__.*__|_+|_i+|_i?\d+|_(ih|oh|dh|exit_code)")
 _TRACK = re.compile(r"[0-9a-f]{32}")
@@ -38,7 +48,7 @@ _FILES = (io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRan
 _SHARDED = ("DTensor", "FSDPModule", "FullyShardedDataParallel")
 
 
-def export(name, value):
+def export(name: str, value: object) -> Export:
     """The view `clone` of `__main__`: all that can be copied of this rank's namespace."""
     names = names_in(state.main.__dict__)
     room.check("the namespace", "p5", names)
@@ -47,7 +57,9 @@ def export(name, value):
     return export_written(lambda file: p5.write(file.write, pickled, buffers))
 
 
-def dump(left, about, saves=False):
+def dump(
+    left: dict[str, Any], about: dict[str, Any], saves: bool = False
+) -> tuple[bytes, Pickling, dict[str, Any]]:
     """Pickles what can be of these names, which are taken from the dict if they cannot.
 
     Returns (what a p5 file has as its pickle, the pickler that keeps the buffers, the head).
@@ -55,7 +67,9 @@ def dump(left, about, saves=False):
     sharded, and bytes are the same for the same class; without, a class that is made again is the
     one which the same bytes, or later ones, have made before.
     """
-    failures, states, found = {}, [], clone_paths.find(left)
+    failures: dict[str, str] = {}
+    states: list[str] = []
+    found = clone_paths.find(left)
     paths = {key: path for key, (path, _) in found.items()}
     while failed := (pickler := _pickler(paths, saves)).dump_all(left):
         for each, why in failed:
@@ -79,16 +93,17 @@ def dump(left, about, saves=False):
     return pickled, pickler, head
 
 
-def _states(name, value, saves):
+def _states(name: str, value: Any, saves: bool) -> list[Any]:
     """The tensors, and the optimizers that can be pickled, in what cannot be."""
     found = [part for _, part in clone_paths.find({name: value}).values() if part is not value]
     tensors = [part for part in found if is_tensor(part)]
     others = [part for part in found if not is_tensor(part) and not hasattr(part, "buffers")]
-    lost = {i for i, _ in _failing(dict(enumerate(others)), saves)}
-    return tensors + [part for i, part in enumerate(others) if i not in lost]
+    numbered = {str(i): part for i, part in enumerate(others)}
+    lost = dict(_failing(numbered, saves))
+    return tensors + [part for i, part in numbered.items() if i not in lost]
 
 
-def names_in(space):
+def names_in(space: dict[str, Any]) -> dict[str, Any]:
     """The names of a namespace that are copied: all but those of the engine and of IPython."""
     own = state.engine_names
     return {
@@ -100,7 +115,7 @@ def names_in(space):
     }
 
 
-def _surroundings():
+def _surroundings() -> dict[str, Any]:
     """What imports need: the directories of modules, and the current one."""
     try:
         cwd = os.getcwd()
@@ -109,9 +124,9 @@ def _surroundings():
     return {"path": list(sys.path), "cwd": cwd}
 
 
-def _random_states():
+def _random_states() -> dict[str, Any]:
     """The states of the generators of random, NumPy and torch, on the CPU and this rank's GPU."""
-    states = {"random": random.getstate()}
+    states: dict[str, Any] = {"random": random.getstate()}
     if (numpy := sys.modules.get("numpy")) is not None:
         kind, keys, *rest = numpy.random.get_state()
         states["numpy"] = (kind, keys.tolist(), *rest)
@@ -126,18 +141,18 @@ class _Storage:
     """The bytes of one storage of tensors, which all views of it share. index: of its buffer,
     counted from the first one of the name that is pickled, so that pickles can be compared."""
 
-    def __init__(self, storage, index):
+    def __init__(self, storage: torch.UntypedStorage, index: int) -> None:
         self.fields = index, storage.nbytes(), storage.device.type, _is_own(storage.device)
 
 
-def _is_own(device):
+def _is_own(device: torch.device) -> int:
     """The GPU's number, unless it is the one of this rank: then True."""
     if device.type != "cuda":
         return True
     return True if device.index in (None, gpu.current_device()) else device.index
 
 
-def _bytes_of(storage):
+def _bytes_of(storage: torch.UntypedStorage) -> bytearray | tuple[memoryview, torch.Tensor]:
     """The bytes of a storage as a buffer; a copy if they are on a GPU."""
     torch = gpu.torch_module()
     size = storage.nbytes()
@@ -148,47 +163,63 @@ def _bytes_of(storage):
     return memoryview((ctypes.c_ubyte * size).from_address(flat.data_ptr())), flat
 
 
-def _pickler(paths, saves):
+class Pickling:
+    """What picklers have, whatever their base class is. The one of _pickler() pickles."""
+
+    dump: Callable[[Any], None]  # of that class
+
+    def __init__(self, paths: dict[int, str], saves: bool) -> None:
+        self.file = io.BytesIO()  # the pickles
+        self.buffers: list[Any] = []  # all of them, in the order of the file
+        self.kept: list[Any] = []  # what keeps the memory of buffers
+        self.outside: list[int] = []  # the indexes of those that pickles name by NEXT_BUFFER
+        # name, length of its pickle, number of `outside` buffers before it, of all buffers
+        self.places: list[tuple[str, int, int, int]] = []
+        self.lines: dict[str, Any] = {}  # file -> its entry in linecache.cache
+        self.storages: dict[tuple[int, int], _Storage] = {}  # by address and size
+        self.first = 0  # the index of the first buffer of the name that is pickled
+        self.paths, self.saves = dict(paths), saves
+        self.name = ""  # that is pickled
+        self.sharded: dict[str, None] = {}  # names that have shards of this rank
+
+    def buffer(self, buffer: pickle.PickleBuffer) -> None:
+        """Keeps the memory of a buffer, which the pickle leaves out."""
+        self.outside.append(len(self.buffers))
+        self.buffers.append(buffer.raw())
+
+    def note_sharded(self) -> None:
+        """The name that is pickled has shards of this rank."""
+        self.sharded[self.name] = None
+
+    def dump_all(self, names: dict[str, Any]) -> list[tuple[str, str]] | None:
+        """Pickles all values. If one fails, returns [(name, reason)] of those that cannot be
+        pickled; else None."""
+        for name, value in names.items():
+            self.file.seek(0, io.SEEK_END)
+            before, outside = self.file.tell(), len(self.outside)
+            self.first, self.name = len(self.buffers), name
+            try:
+                self.dump(value)
+            except (Cancelled, MemoryError):
+                raise
+            except Exception as e:  # pickling runs methods of arbitrary objects
+                later = list(names)[list(names).index(name) + 1 :]
+                failing = _failing({each: names[each] for each in later}, self.saves)
+                return [(name, _why(name, value, e, self)), *failing]
+            self.places.append((name, self.file.tell() - before, outside, self.first))
+        return None
+
+
+def _pickler(paths: dict[int, str], saves: bool) -> Pickling:
     """A pickler. paths: of the tensors, modules and optimizers, by their ids; saves: see dump()."""
-    parent = p5.base()
+    parent: Any = p5.base()
 
-    class Pickler(parent):
-        """See _Pickling, which has what does not depend on the parent."""
+    class Pickler(Pickling, parent):
+        def __init__(self) -> None:
+            Pickling.__init__(self, paths, saves)
+            parent.__init__(self, self.file, protocol=5, buffer_callback=self.buffer)
 
-        def __init__(self):
-            self.file, self.buffers, self.kept, self.outside = io.BytesIO(), [], [], []
-            self.places, self.lines, self.storages, self.first = [], {}, {}, 0
-            self.paths, self.saves = dict(paths), saves
-            self.name, self.sharded = None, {}
-            super().__init__(self.file, protocol=5, buffer_callback=self.buffer)
-
-        def buffer(self, buffer):
-            self.outside.append(len(self.buffers))
-            self.buffers.append(buffer.raw())
-
-        def note_sharded(self):
-            """The name that is pickled has shards of this rank."""
-            self.sharded[self.name] = None
-
-        def dump_all(self, names):
-            """Pickles all values. If one fails, returns [(name, reason)] of those that cannot be
-            pickled; else None."""
-            for name, value in names.items():
-                self.file.seek(0, io.SEEK_END)
-                before, outside = self.file.tell(), len(self.outside)
-                self.first, self.name = len(self.buffers), name
-                try:
-                    self.dump(value)
-                except (Cancelled, MemoryError):
-                    raise
-                except Exception as e:  # pickling runs methods of arbitrary objects
-                    later = list(names)[list(names).index(name) + 1 :]
-                    failing = _failing({each: names[each] for each in later}, saves)
-                    return [(name, _why(name, value, e, self)), *failing]
-                self.places.append((name, self.file.tell() - before, outside, self.first))
-            return None
-
-        def reducer_override(self, value):
+        def reducer_override(self, value: Any) -> Any:
             reduced = _reduce(self, value)
             if reduced is NotImplemented:
                 inherited = getattr(super(), "reducer_override", None)
@@ -205,11 +236,11 @@ def _pickler(paths, saves):
     return Pickler()
 
 
-def _is_track(value):
+def _is_track(value: object) -> bool:
     return type(value) is str and _TRACK.fullmatch(value) is not None
 
 
-def _failing(names, saves):
+def _failing(names: dict[str, Any], saves: bool) -> list[tuple[str, str]]:
     """[(name, reason)] of those that cannot be pickled."""
     found = []
     for name, value in names.items():
@@ -223,7 +254,7 @@ def _failing(names, saves):
     return found
 
 
-def _why(name, value, error, pickler):
+def _why(name: str, value: Any, error: Exception, pickler: Pickling) -> str:
     """The reason why a value cannot be copied, with the part that is at fault."""
     if raised.is_a(error, EngineError):
         return str(error)
@@ -235,7 +266,7 @@ def _why(name, value, error, pickler):
 # ---- how objects are reduced
 
 
-def _reduce(pickler, value):
+def _reduce(pickler: Pickling, value: Any) -> Any:
     """The reduction of what is not pickled as usual, or NotImplemented."""
     if isinstance(value, types.FunctionType) and value.__globals__ is state.main.__dict__:
         return _reduce_function(pickler, value)
@@ -268,7 +299,7 @@ def _reduce(pickler, value):
     return _reduce_holder(pickler, value) if clone_paths.is_holder(value) else NotImplemented
 
 
-def _reduce_function(pickler, function):
+def _reduce_function(pickler: Pickling, function: types.FunctionType) -> tuple[Any, ...]:
     """A function whose globals are the namespace: those of the other rank take their place."""
     code = function.__code__
     if code.co_filename in linecache.cache and not os.path.exists(code.co_filename):
@@ -286,13 +317,13 @@ def _reduce_function(pickler, function):
     return clone_load.function, made, rest, None, None, clone_load.fill_function
 
 
-def _reduce_group(group):
+def _reduce_group(group: Any) -> tuple[Any, ...]:
     if group is clone_load.default_group():
         return clone_load.default_group, ()
     raise EngineError(EOPNOTSUPP, "a process group: make it on each rank with new_group()")
 
 
-def _reduce_tensor(pickler, tensor):
+def _reduce_tensor(pickler: Pickling, tensor: torch.Tensor) -> Any:
     torch = gpu.torch_module()
     special = tensor.is_quantized or tensor.is_meta or tensor.is_conj() or tensor.is_neg()
     if special or tensor.layout is not torch.strided or tensor.is_nested:
@@ -312,7 +343,7 @@ def _reduce_tensor(pickler, tensor):
     return clone_load.tensor, made, rest, None, None, clone_load.fill_tensor
 
 
-def _reduce_holder(pickler, value):
+def _reduce_holder(pickler: Pickling, value: Any) -> Any:
     """A module or an optimizer that is pickled as objects are: a class and a state."""
     make, args, *rest = value.__reduce_ex__(5)
     if not rest or rest[0] is None or (rest[1:] and any(part is not None for part in rest[1:])):

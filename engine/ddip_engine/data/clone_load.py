@@ -5,6 +5,8 @@ objects, so that wrappers and optimizers go on with them; all other names are bo
 Everything is decoded before anything is changed.
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import importlib
@@ -25,20 +27,46 @@ from ddip_engine.data import clone_paths, gpu
 from ddip_engine.data.view import reason
 from ddip_engine.state import Cancelled, EngineError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import Any, TypeAlias, TypeVar
+
+    import torch
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.nn.parallel import DistributedDataParallel
+
+    T = TypeVar("T")
+    Reasons: TypeAlias = dict[str, str]  # by name
+    Bind: TypeAlias = Callable[[dict[str, Any]], list[Any]]
+    Form: TypeAlias = tuple[torch.dtype, tuple[int, ...], tuple[int, ...], int]  # strides, offset
+    # of a tensor: its gradient, does it want one?, its attributes
+    Rest: TypeAlias = tuple[torch.Tensor | None, bool, dict[str, Any] | None]
+
 _HEAD_SIZE = 8  # bytes: the length of the head
 MEMOIZES = ("MEMOIZE", "PUT", "BINPUT", "LONG_BINPUT")
 _TEXTS = ("SHORT_BINUNICODE", "BINUNICODE")
 FROM_MEMO = ("GET", "BINGET", "LONG_BINGET")
 _PUT = struct.Struct("<ciccIc")  # BININT, BINPERSID, LONG_BINPUT, POP
-_now = None  # the _Loading in progress
+# the one in progress: what pickles call needs it
+_now: _Loading = None  # type: ignore[assignment]
 
 
-def load(data, call, space=None, unwanted=None, bind=None, generators=None):
+def load(
+    data: memoryview,
+    call: Callable[..., Any],
+    space: dict[str, Any] | None = None,
+    unwanted: Reasons | None = None,
+    bind: Bind | None = None,
+    generators: Reasons | None = None,
+) -> tuple[int, list[tuple[str, str]], bool, list[Any]]:
     """Loads the bytes. call(function, *args) calls the function, and may raise Cancelled in it.
 
     space: the names that are here, by default those of `__main__`; bind(values) binds them, and
     returns the objects replaced. unwanted: {name: reason} of those that are not to be loaded,
     generators: the same of random generators.
+
+    Raises EngineError(EBADMSG), and what call() and bind() raise.
 
     Returns (number of names copied, [(name, reason)] of those that were not, whether a
     DistributedDataParallel is new or has other parameters, so that its peers must begin anew, too;
@@ -56,18 +84,18 @@ def load(data, call, space=None, unwanted=None, bind=None, generators=None):
         loading.leave(unwanted or {}, generators or {})
         old = loading.apply(bind or _bind)
     finally:
-        _now = None
+        _now = None  # type: ignore[assignment]
     return len(loading.values), loading.failures, loading.wrapped, old
 
 
-def split(data):
+def split(data: memoryview) -> tuple[dict[str, Any], memoryview, list[memoryview]]:
     """(head, the pickles of the names, buffers) of the bytes. Raises p5.Malformed."""
     pickled, buffers = p5.split(data)
     end = _HEAD_SIZE + int.from_bytes(pickled[:_HEAD_SIZE], "little")
     return pickle.loads(pickled[_HEAD_SIZE:end]), pickled[end:], buffers
 
 
-def _bind(values):
+def _bind(values: dict[str, Any]) -> list[Any]:
     space = state.main.__dict__
     old = [space.get(name) for name in values]
     space.update(values)
@@ -77,22 +105,25 @@ def _bind(values):
 class _Loading:
     """One clone: what is decoded, and what is still to be done to objects of this rank."""
 
-    def __init__(self, buffers, head, space):
+    def __init__(
+        self, buffers: list[memoryview], head: dict[str, Any], space: dict[str, Any]
+    ) -> None:
         self.buffers, self.head = buffers, head
         self.space = space
-        self.others = {}  # other paths of an object -> its path in self.here
-        self.here = dict(clone_paths.find(space, True, self.others).values())
-        self.kept = set()  # ids of what stays: objects in self.here, and classes
-        self.taken = {}  # address of a storage of this rank -> the Storage that is copied into it
-        self.filled = {}  # id -> object that was made and got all that it has
-        self.values = {}  # name -> new value
-        self.name = None  # the name that is decoded
+        self.others: dict[str, str] = {}  # other paths of an object -> its path in self.here
+        self.here: dict[str, Any] = dict(clone_paths.find(space, True, self.others).values())
+        self.kept: set[int] = set()  # ids of what stays: objects in self.here, and classes
+        # address of a storage of this rank -> the Storage that is copied into it
+        self.taken: dict[int, Storage] = {}
+        self.filled: dict[int, Any] = {}  # id -> object that was made and got all that it has
+        self.values: dict[str, Any] = {}  # name -> new value
+        self.name = ""  # that is decoded
         self.first = 0  # the index of its first buffer
-        self.pending = []  # (name, function)
+        self.pending: list[tuple[str, Callable[[], object]]] = []  # by name
         self.wrapped = False
-        self.failures = list(head["failures"])
+        self.failures: list[tuple[str, str]] = list(head["failures"])
 
-    def go_there(self):
+    def go_there(self) -> None:
         """Modules are found, and files, where the other rank finds them."""
         sys.path += [each for each in self.head["path"] if each not in sys.path]
         with contextlib.suppress(OSError):  # another host
@@ -102,9 +133,10 @@ class _Loading:
 
     # ---- decoding
 
-    def decode(self, data):
+    def decode(self, data: memoryview) -> None:
         """Decodes all names. One that fails takes with it the later ones that share its objects."""
-        at, lost = 0, {}
+        at = 0
+        lost: dict[int, str] = {}
         unpickler = self._unpickler(data, 0)
         for name, size, outside, first in self.head["names"]:
             part, self.name, self.first = data[at : at + size], name, first
@@ -127,9 +159,11 @@ class _Loading:
                 following = outside + sum(op == "NEXT_BUFFER" for op, _ in ops(part))
                 unpickler = self._unpickler(data[at + size :], following, memo)
             at += size
-        self.name = None
+        self.name = ""
 
-    def _unpickler(self, data, outside, memo=None):
+    def _unpickler(
+        self, data: memoryview, outside: int, memo: dict[int, Any] | None = None
+    ) -> pickle.Unpickler:
         """An unpickler that begins with this memo."""
         indexes = self.head["outside"][outside:]
         # copies: a small array must not keep the whole file in memory
@@ -143,34 +177,36 @@ class _Loading:
         made.load()
         return made
 
-    def _is_whole(self, value):
+    def _is_whole(self, value: Any) -> bool:
         """Has all of this object been made, whatever happened to what it was made for?"""
         if isinstance(value, (type, types.FunctionType)) and value.__module__ != "__main__":
             return True
         return isinstance(value, _WHOLE) or id(value) in self.filled or _is_dtype(value)
 
-    def keeps(self, value):
+    def keeps(self, value: object) -> bool:
         """Is it an object of this rank that stays?"""
         return id(value) in self.kept
 
-    def keep(self, value):
+    def keep(self, value: T) -> T:
         """Notes such an object, and returns it."""
         self.kept.add(id(value))
         return value
 
-    def at(self, path):
+    def at(self, path: str | None) -> Any:
         """The tensor, module or optimizer of this rank that has this path, unless it stays for
         another one; None: there is none."""
+        if path is None:
+            return None
         if path in self.here:
             return None if self.keeps(self.here[path]) else self.here[path]
-        end = len(path or "")
+        end = len(path)
         while end > 0:
             if (first := self.others.get(path[:end])) is not None:
                 return self.at(first + path[end:])
             end = path.rfind(".", 0, end)
         return None
 
-    def meshes(self):
+    def meshes(self) -> Iterator[DeviceMesh]:
         """The meshes of this rank."""
         for value in [*self.space.values(), *self.here.values()]:
             if clone_paths.is_kind(value, "DeviceMesh"):
@@ -178,13 +214,13 @@ class _Loading:
             elif clone_paths.is_sharded_tensor(value):
                 yield value.device_mesh
 
-    def later(self, function, *args):
+    def later(self, function: Callable[..., object], *args: Any) -> None:
         """Calls the function once everything has been decoded."""
         self.pending.append((self.name, functools.partial(function, *args)))
 
     # ---- changing this rank
 
-    def apply(self, bind):
+    def apply(self, bind: Bind) -> list[Any]:
         """Changes the objects that stay, and binds the names. Returns the objects replaced."""
         for name, function in self.pending:
             try:
@@ -193,17 +229,17 @@ class _Loading:
                 self.failures.append((name, reason(e)))
                 self.values.pop(name, None)
         for name in self.head["states"]:
-            self._note_state(name, self.values.pop(name, None))
+            self._note_state(name, self.values.pop(name, []))
         old = bind(self.values)
-        for kind, function in _RANDOM.items():
+        for kind, restore in _RANDOM.items():
             if kind in self.head["random"]:
                 try:
-                    function(self.head["random"][kind])
+                    restore(self.head["random"][kind])
                 except Exception as e:  # another version's, or a rank without a GPU
                     self.failures.append((f"the random state of {kind}", reason(e)))
         return old
 
-    def leave(self, unwanted, generators):
+    def leave(self, unwanted: Reasons, generators: Reasons) -> None:
         """Does nothing with these names and random generators ({name: reason})."""
         self.failures = [each for each in self.failures if each[0] not in unwanted]
         self.failures += unwanted.items()
@@ -213,9 +249,9 @@ class _Loading:
             self.head["random"].pop(kind, None)
             self.failures.append((f"the random state of {kind}", why))
 
-    def _note_state(self, name, parts):
+    def _note_state(self, name: str, parts: list[Any]) -> None:
         """Of what could not be pickled only these parts have been copied, where they were here."""
-        kept = sum(map(self.keeps, parts or ()))
+        kept = sum(map(self.keeps, parts))
         if not kept:
             return
         what = "only its tensors" if kept == len(parts) else "only some of its tensors"
@@ -226,9 +262,9 @@ class _Loading:
 
 
 class _Unpickler(pickle.Unpickler):
-    given = None  # objects by number
+    given: dict[int, Any]  # objects by number
 
-    def persistent_load(self, pid):
+    def persistent_load(self, pid: int) -> Any:
         return self.given[pid]
 
 
@@ -236,32 +272,36 @@ class Refused(Exception):
     """A name needs what is not here, or could not be made."""
 
 
-def loading():
+def loading() -> _Loading:
     """The _Loading in progress."""
     return _now
 
 
-def ops(data):
+def ops(data: memoryview) -> Iterator[tuple[str, Any]]:
     """(name, argument) of each operation of these pickles."""
     return ((op.name, arg) for op, arg, _ in _all_ops(io.BytesIO(data)))
 
 
-def _all_ops(file):
+def _all_ops(file: io.BytesIO) -> Iterator[tuple[pickletools.OpcodeInfo, Any, int | None]]:
     """The operations of all pickles in a file."""
     size = file.getbuffer().nbytes
     while file.tell() < size:
         yield from pickletools.genops(file)
 
 
-def _count(data):
+def _count(data: memoryview) -> int:
     """The number of objects that these pickles put into the memo."""
     return sum(op in MEMOIZES for op, _ in ops(data))
 
 
-def _constants(part, first, memo, find):
+def _constants(
+    part: memoryview, first: int, memo: Mapping[int, Any], find: Callable[[str, str], Any]
+) -> dict[int, Any]:
     """The strings and globals that a pickle puts into the memo, from this index on: index -> value.
     find(module, name) looks a global up."""
-    found, texts, last, at = {}, [], None, first
+    found: dict[int, Any] = {}
+    texts: list[str] = []
+    last, at = None, first
     for op, arg in ops(part):
         if op in MEMOIZES:
             if last is not None:
@@ -277,31 +317,31 @@ def _constants(part, first, memo, find):
     return found
 
 
-def _is_dtype(value):
+def _is_dtype(value: object) -> bool:
     numpy, torch = sys.modules.get("numpy"), gpu.torch_module()
     kinds = tuple(module.dtype for module in (numpy, torch) if module is not None)
     return isinstance(value, kinds)
 
 
-def _check_memo(part, lost):
+def _check_memo(part: memoryview, lost: Mapping[int, str]) -> None:
     """Refuses a pickle that takes something from the memo that could not be made."""
     for op, arg in ops(part):
         if op in FROM_MEMO and arg in lost:
             raise Refused(f"it shares an object with {lost[arg]}")
 
 
-def _set_torch(states):
+def _set_torch(states: bytes) -> None:
     torch = gpu.torch_module()
     torch.set_rng_state(torch.tensor(list(states), dtype=torch.uint8, device="cpu"))
 
 
-def _set_cuda(states):
+def _set_cuda(states: bytes) -> None:
     torch = gpu.torch_module()
     states = torch.tensor(list(states), dtype=torch.uint8, device="cpu")
     torch.cuda.set_rng_state(states, gpu.current_device())
 
 
-_RANDOM = {
+_RANDOM: dict[str, Callable[[Any], object]] = {
     "random": random.setstate,
     "numpy": lambda states: importlib.import_module("numpy").random.set_state(states),
     "torch": _set_torch,
@@ -312,17 +352,17 @@ _RANDOM = {
 # ---- what the pickles call
 
 
-def module(name):
+def module(name: str) -> types.ModuleType:
     """The module of this name."""
     return importlib.import_module(name)
 
 
-def default_group():
+def default_group() -> Any:
     """This rank's default process group."""
     return gpu.torch_module().distributed.group.WORLD
 
 
-def device(kind, index):
+def device(kind: str, index: int) -> torch.device:
     """A torch.device. index False: none; True: this rank's own."""
     torch = gpu.torch_module()
     if index is False or (index is True and kind != "cuda"):
@@ -330,18 +370,20 @@ def device(kind, index):
     return torch.device(kind, gpu.current_device() if index is True else index)
 
 
-def fill_cell(cell, content):
+def fill_cell(cell: types.CellType, content: tuple[Any]) -> None:
     """Sets a variable of a closure."""
     (cell.cell_contents,) = content
     _fills(cell)
 
 
-def function(code, name, closure):
+def function(
+    code: bytes, name: str, closure: tuple[types.CellType, ...] | None
+) -> types.FunctionType:
     """A function of this rank's namespace."""
     return types.FunctionType(marshal.loads(code), state.main.__dict__, name, None, closure)
 
 
-def fill_function(made, rest):
+def fill_function(made: types.FunctionType, rest: dict[str, Any]) -> None:
     """Sets what a function may change."""
     for name, value in rest.items():
         if name == "__dict__":
@@ -351,16 +393,18 @@ def fill_function(made, rest):
     _fills(made)
 
 
-def class_(name, kind, bases, make, args):
+def class_(
+    name: str, kind: type, bases: tuple[type, ...], make: Callable[..., type], args: tuple[Any, ...]
+) -> type:
     """The class of this name, if it has the same bases here: its objects stay its objects."""
-    old = state.main.__dict__.get(name)
+    old: Any = state.main.__dict__.get(name)
     same = type(old) is kind and isinstance(old, type) and old.__bases__ == bases
     if same and old.__module__ == "__main__" and kind.__module__ != "enum":
         return _now.keep(old)
     return make(*args)
 
 
-def fill_class(made, rest):
+def fill_class(made: type, rest: tuple[Callable[[type, Any], object] | None, Any]) -> None:
     """Gives a class its attributes."""
     fill, fields = rest
     if fill is None:
@@ -372,7 +416,7 @@ def fill_class(made, rest):
     _fills(made)
 
 
-def _fills(made):
+def _fills(made: object) -> None:
     """The object has got all that it has."""
     _now.filled[id(made)] = made
 
@@ -380,25 +424,25 @@ def _fills(made):
 class Storage:
     """The bytes of a storage, which are copied into one of this rank's or make a new one."""
 
-    def __init__(self, index, size, kind, own):
+    def __init__(self, index: int, size: int, kind: str, own: int) -> None:
         self.index, self.size = _now.first + index, size
         self.device = device(kind, own)
-        self._storage = None
+        self._storage: Any = None  # see storage()
 
-    def data(self):
+    def data(self) -> torch.Tensor:
         """The bytes that came, as a tensor."""
         torch = gpu.torch_module()
         if not self.size:
             return torch.empty(0, dtype=torch.uint8, device="cpu")
         return torch.frombuffer(_now.buffers[self.index], dtype=torch.uint8)
 
-    def storage(self):
+    def storage(self) -> torch.UntypedStorage:
         """The storage that has the bytes, or will have them."""
         if self._storage is None:
             self._storage = self.data().to(self.device, copy=True).untyped_storage()
         return self._storage
 
-    def takes(self, storage):
+    def takes(self, storage: torch.UntypedStorage) -> bool:
         """Can a storage of this rank be the one?"""
         if self._storage is not None:
             return self._storage.data_ptr() == storage.data_ptr()
@@ -411,13 +455,15 @@ class Storage:
         _now.later(self._copy)
         return True
 
-    def _copy(self):
+    def _copy(self) -> None:
         torch = gpu.torch_module()
         flat = torch.empty(0, dtype=torch.uint8, device=self._storage.device)
         flat.set_(self._storage).copy_(self.data())
 
 
-def tensor(path, is_parameter, storage, form, wants_grad):
+def tensor(
+    path: str | None, is_parameter: bool, storage: Storage, form: Form, wants_grad: bool
+) -> torch.Tensor:
     """A tensor over this storage; that of this rank at this path, if it has the same form."""
     torch = gpu.torch_module()
     old = _now.at(path)
@@ -434,7 +480,7 @@ def tensor(path, is_parameter, storage, form, wants_grad):
     return made.requires_grad_(wants_grad)
 
 
-def fill_tensor(made, rest):
+def fill_tensor(made: torch.Tensor, rest: Rest) -> None:
     """Sets the gradient and the attributes of a tensor."""
     if _now.keeps(made):
         _now.later(update_tensor, made, *rest)
@@ -443,13 +489,23 @@ def fill_tensor(made, rest):
     _fills(made)
 
 
-def _set_tensor(made, grad, wants_grad, attributes):
+def _set_tensor(
+    made: torch.Tensor,
+    grad: torch.Tensor | None,
+    wants_grad: bool,
+    attributes: dict[str, Any] | None,
+) -> None:
     if grad is not None:
         made.grad = grad
     made.__dict__.update(attributes or {})
 
 
-def update_tensor(made, grad, wants_grad, attributes):
+def update_tensor(
+    made: torch.Tensor,
+    grad: torch.Tensor | None,
+    wants_grad: bool,
+    attributes: dict[str, Any] | None,
+) -> None:
     """Sets these of a tensor that stays, whose bytes have changed."""
     torch = gpu.torch_module()
     torch.autograd.graph.increment_version(made)
@@ -458,13 +514,13 @@ def update_tensor(made, grad, wants_grad, attributes):
     _set_tensor(made, grad, wants_grad, attributes)
 
 
-def holder(path, kind, make, args):
+def holder(path: str | None, kind: type, make: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     """A module or an optimizer; that of this rank at this path, if it is of the same class."""
     old = _now.at(path)
     return _now.keep(old) if type(old) is kind else make(*args)
 
 
-def fill_holder(made, fields):
+def fill_holder(made: Any, fields: dict[str, Any]) -> None:
     """Gives a module or an optimizer its state."""
     torch = gpu.torch_module()
     if isinstance(made, torch.nn.parallel.DistributedDataParallel):
@@ -478,14 +534,14 @@ def fill_holder(made, fields):
     _fills(made)
 
 
-def _update_optimizer(made, fields):
+def _update_optimizer(made: torch.optim.Optimizer, fields: dict[str, Any]) -> None:
     groups = made.param_groups
     made.__setstate__(fields)
     groups[:] = made.param_groups
     made.param_groups = groups
 
 
-def _fill_wrapper(made, fields):
+def _fill_wrapper(made: DistributedDataParallel, fields: dict[str, Any]) -> None:
     """A DistributedDataParallel of this rank keeps what it has for its process group."""
     if not _now.keeps(made):
         _now.wrapped = True
@@ -495,13 +551,15 @@ def _fill_wrapper(made, fields):
         made.__setstate__(fields)
         return
     before = {id(each) for each in made.parameters()}
-    kept = ("training", "require_backward_grad_sync", "require_forward_param_sync")
-    kept = {name: fields[name] for name in kept if name in fields}
+    names = ("training", "require_backward_grad_sync", "require_forward_param_sync")
+    kept = {name: fields[name] for name in names if name in fields}
     modules = fields["_modules"]
     _now.later(_update_wrapper, made, kept, modules, before)
 
 
-def _update_wrapper(made, kept, modules, before):
+def _update_wrapper(
+    made: DistributedDataParallel, kept: dict[str, Any], modules: dict[str, Any], before: set[int]
+) -> None:
     made.__dict__.update(kept)
     for name, part in modules.items():
         made.add_module(name, part)

@@ -6,6 +6,8 @@ Nothing here waits for other ranks, so what is made by collectives must be there
 modules with sharded parameters, and meshes.
 """
 
+from __future__ import annotations
+
 import importlib
 import pickle
 from errno import EOPNOTSUPP
@@ -13,6 +15,22 @@ from errno import EOPNOTSUPP
 from ddip_engine import patches
 from ddip_engine.data import clone_load, clone_paths, gpu
 from ddip_engine.state import EngineError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any, TypeAlias
+
+    import torch
+    from ddip_engine.data.clone import Pickling
+    from ddip_engine.data.clone_load import Rest
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import DTensor
+
+    Facts: TypeAlias = tuple[str, list[Any], tuple[str, ...] | None]  # of a mesh, see mesh()
+    # of a DTensor, see _FORM
+    Form: TypeAlias = tuple[Facts, bytes, tuple[int, ...], tuple[int, ...], torch.dtype]
+    There: TypeAlias = tuple[DTensor | None, DeviceMesh | None, Form]  # see place()
 
 _FLAT = "FullyShardedDataParallel"
 _OF_FSDP = ("_is_fsdp_managed_module", "_fsdp_use_orig_params")  # marks of modules
@@ -26,7 +44,7 @@ _FORM = ("mesh", "placements", "shape", "strides", "dtype")
 # ---- save
 
 
-def reduce(pickler, value):
+def reduce(pickler: Pickling, value: Any) -> Any:
     """The reduction of what is sharded, or NotImplemented."""
     if clone_paths.is_kind(value, "DeviceMesh"):
         pickler.note_sharded()
@@ -42,14 +60,14 @@ def reduce(pickler, value):
 class _Place:
     """Where a DTensor belongs."""
 
-    def __init__(self, *fields):
+    def __init__(self, *fields: Any) -> None:
         self.fields = fields
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return place, self.fields
 
 
-def _reduce_tensor(pickler, value):
+def _reduce_tensor(pickler: Pickling, value: DTensor) -> tuple[Any, ...]:
     local, path = clone_paths.local_of(value), pickler.paths.get(id(value))
     if path is not None:
         pickler.paths[id(local)] = clone_paths.local_path(path)  # the memo keeps it
@@ -61,7 +79,7 @@ def _reduce_tensor(pickler, value):
     return tensor, made, rest, None, None, fill_tensor
 
 
-def _reduce_module(pickler, value):
+def _reduce_module(pickler: Pickling, value: torch.nn.Module) -> tuple[Any, ...]:
     if why := _busy(value):
         raise EngineError(EOPNOTSUPP, f"{why}: save {_AT_REST}")
     _, _, fields, *_ = value.__reduce_ex__(5)
@@ -71,20 +89,20 @@ def _reduce_module(pickler, value):
     return module, place, own, None, None, fill_module
 
 
-def _is_of_torch(name):
+def _is_of_torch(name: str) -> bool:
     """Hooks, and what torch keeps for sharding, stay those that are there."""
     hooks = "_hook" in name and name in gpu.torch_module().nn.Module().__dict__
     return hooks or name in _OF_FSDP or name.startswith(_STATE_KEY)
 
 
-def _is_sharded_module(value):
+def _is_sharded_module(value: object) -> bool:
     if not isinstance(value, gpu.torch_module().nn.Module):
         return False
     own = value.parameters(recurse=False)
     return _OF_FSDP[0] in value.__dict__ or any(map(clone_paths.is_sharded_tensor, own))
 
 
-def _busy(module):
+def _busy(module: torch.nn.Module) -> str:
     """Why its shards are not what it goes on with; "" if they are."""
     state_of = None
     if clone_paths.is_kind(module, "FSDPModule"):
@@ -102,24 +120,24 @@ def _busy(module):
     return "its parameters are gathered since a forward pass"
 
 
-def _is_parameter(value):
+def _is_parameter(value: object) -> bool:
     return isinstance(value, gpu.torch_module().nn.Parameter)
 
 
-def _form(value):
+def _form(value: DTensor) -> Form:
     shape, strides = tuple(value.shape), tuple(value.stride())
     placements = pickle.dumps(tuple(value.placements), 5)  # shared with no other name
     return _facts(value.device_mesh), placements, shape, strides, value.dtype
 
 
-def _facts(mesh):
+def _facts(mesh: DeviceMesh) -> Facts:
     return mesh.device_type, mesh.mesh.tolist(), mesh.mesh_dim_names
 
 
 # ---- load: what the pickles call
 
 
-def mesh(kind, ranks, names):
+def mesh(kind: str, ranks: list[Any], names: Iterable[str] | None) -> DeviceMesh:
     """The mesh of this rank that has these facts."""
     names = names and tuple(names)
     for each in clone_load.loading().meshes():
@@ -129,7 +147,7 @@ def mesh(kind, ranks, names):
     raise clone_load.Refused(f"{text}: make what is sharded on it first, and load then")
 
 
-def place(path, is_parameter, form):
+def place(path: str | None, is_parameter: bool, form: Form) -> There:
     """(the DTensor that is at this place, a mesh for a new one, its form)."""
     loading = clone_load.loading()
     here = loading.at(path)
@@ -145,7 +163,7 @@ def place(path, is_parameter, form):
     return None, mesh(*form[0]), form
 
 
-def _difference(was, here):
+def _difference(was: Form, here: Form) -> str:
     for what, one, other in zip(_FORM, was, here, strict=True):
         if one != other:
             if type(one) is bytes:
@@ -154,7 +172,7 @@ def _difference(was, here):
     return ""
 
 
-def tensor(there, local):
+def tensor(there: There, local: torch.Tensor) -> DTensor:
     """A DTensor: the one that is there, or a new one of this shard."""
     old, mesh, (_, placements, shape, strides, _) = there
     if old is None:
@@ -166,12 +184,12 @@ def tensor(there, local):
     return old
 
 
-def _copy(made, local):
+def _copy(made: DTensor, local: torch.Tensor) -> None:
     with gpu.torch_module().no_grad():
         clone_paths.local_of(made).copy_(local)
 
 
-def fill_tensor(made, rest):
+def fill_tensor(made: DTensor, rest: Rest) -> None:
     """Sets the gradient and the attributes of a DTensor."""
     loading = clone_load.loading()
     if loading.keeps(made):  # what refers to it needs all of its module
@@ -181,7 +199,7 @@ def fill_tensor(made, rest):
     clone_load.fill_tensor(made, rest)
 
 
-def module(path, kind):
+def module(path: str | None, kind: str) -> torch.nn.Module:
     """The module with sharded parameters that is at this place."""
     loading = clone_load.loading()
     here = loading.at(path)
@@ -195,7 +213,7 @@ def module(path, kind):
     return loading.keep(here)
 
 
-def fill_module(made, fields):
+def fill_module(made: torch.nn.Module, fields: dict[str, Any]) -> None:
     """Gives a module what its sharded parameters do not have: buffers and attributes."""
     for what in ("_parameters", "_modules"):
         was, here = fields[what], made.__dict__[what]
@@ -208,11 +226,11 @@ def fill_module(made, fields):
     clone_load.loading().later(_update_module, made, fields)
 
 
-def _listed(names):
+def _listed(names: Iterable[str]) -> str:
     return ",".join(names) or "nothing"
 
 
-def _update_module(made, fields):
+def _update_module(made: torch.nn.Module, fields: dict[str, Any]) -> None:
     parts = ("_parameters", "_buffers", "_modules")
     made.__dict__.update((name, part) for name, part in fields.items() if name not in parts)
     for what in parts:

@@ -5,6 +5,8 @@ change. An item of a dict or list, a column of a data frame and an attribute tha
 replaced, by the object's own code. A dict and a data frame also take new keys.
 """
 
+from __future__ import annotations
+
 import functools
 import sys
 from errno import EINVAL, ENOENT, EOPNOTSUPP
@@ -13,8 +15,18 @@ from ddip_engine.data import arrays, inside, state_dicts
 from ddip_engine.data.view import ABSENT, article, refusal_of
 from ddip_engine.state import EngineError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any, TypeAlias
 
-def prepare(name, value, keys):
+    import torch
+    from ddip_engine.data.state_dicts import Undo
+
+    Change: TypeAlias = Callable[[Any, list[Undo]], None]
+
+
+def prepare(name: str, value: Any, keys: Sequence[str]) -> tuple[Any, Change]:
     """(what the last key is in the object before it, a function that sets it). Raises EngineError.
 
     set(value, undo) appends to undo a function that undoes what it does next.
@@ -39,36 +51,46 @@ def prepare(name, value, keys):
         raise EngineError(ENOENT, f"no '{key}' in {where}.d, {article(holder)}")
     if isinstance(holder, tuple):
         raise EngineError(EOPNOTSUPP, f"{what} can't be set: {where} is {article(holder)}")
+    attribute: str | None
     if _is_torch(holder, "nn", "Module"):
-        holder, key = inside.module_of(holder, key)
+        holder, attribute = inside.module_of(holder, key)
     else:
-        key = inside.unescape(key)
-    return old, functools.partial(_set, what, setattr, None, holder, key, old)
+        attribute = inside.unescape(key)
+    return old, functools.partial(_set, what, setattr, None, holder, attribute, old)
 
 
-def _is_torch(value, module, name):
+def _is_torch(value: object, module: str, name: str) -> bool:
     kind = getattr(sys.modules.get(f"torch.{module}"), name, None)
     return kind is not None and isinstance(value, kind)
 
 
-def _keeps_tensors(value):
+def _keeps_tensors(value: object) -> bool:
     """Do others refer to the tensors of such an object, as an optimizer to those of a module?"""
     return _is_torch(value, "nn", "Module") or _is_torch(value, "optim", "Optimizer")
 
 
-def _is_made_up(holders):
+def _is_made_up(holders: list[Any]) -> bool:
     """True for the state of an optimizer, which inside.items() numbers in a dict of its own."""
-    around = holders[-2] if len(holders) > 1 else None
+    around: Any = holders[-2] if len(holders) > 1 else None
     return _is_torch(around, "optim", "Optimizer") and holders[-1] is not around.param_groups
 
 
-def _item(what, holder, key, old, value, undo):
+def _item(what: str, holder: Any, key: Any, old: Any, value: Any, undo: list[Undo]) -> None:
     kind = type(holder)
     remove = kind.pop if inside.is_frame(holder) else kind.__delitem__
     _set(what, kind.__setitem__, remove, holder, key, old, value, undo)
 
 
-def _set(what, setter, remove, holder, key, old, value, undo):
+def _set(
+    what: str,
+    setter: Callable[[Any, Any, Any], object],
+    remove: Callable[[Any, Any], object] | None,
+    holder: Any,
+    key: Any,
+    old: Any,
+    value: Any,
+    undo: list[Undo],
+) -> None:
     back = (remove, holder, key) if old is ABSENT else (setter, holder, key, old)
     undo.append(functools.partial(_undo, *back))
     try:
@@ -77,14 +99,14 @@ def _set(what, setter, remove, holder, key, old, value, undo):
         raise refusal_of(e, what, EOPNOTSUPP) from None
 
 
-def _undo(function, *args):
+def _undo(function: Callable[..., object], *args: Any) -> None:
     try:
         function(*args)
     except Exception:
         pass  # the object's own code: it took the value, and does not take the former one back
 
 
-def _overwrite(what, tensor, value, undo):
+def _overwrite(what: str, tensor: torch.Tensor, value: Any, undo: list[Undo]) -> None:
     torch = sys.modules["torch"]
     try:
         new = value if arrays.is_tensor(value) else torch.tensor(value)

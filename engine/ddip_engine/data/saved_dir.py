@@ -13,6 +13,8 @@ when it has removed them all. So a rank that gives up removes that file first: i
 rank's part is not its own any more.
 """
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import errno
@@ -27,6 +29,21 @@ from _thread import allocate_lock, start_new_thread
 from ddip_engine import state
 from ddip_engine.data.view import Incoming
 from ddip_engine.state import EngineError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from _thread import LockType
+    from collections.abc import Callable, Iterable
+    from types import TracebackType
+    from typing import Any, TypeAlias, TypeVar
+
+    from typing_extensions import Self
+
+    T = TypeVar("T")
+    Said: TypeAlias = dict[str, Any]  # JSON
+    # passes the bytes of a file to its argument, part by part
+    Writer: TypeAlias = Callable[[Callable[[bytes | memoryview], None]], object]
+    Manifest: TypeAlias = Callable[[list[Said]], object]  # is told what each rank has said
 
 FORMAT = "ddip-saved 1"
 MANIFEST, LOST = "manifest.json", "lost"
@@ -46,14 +63,14 @@ _AT_CWD = -100
 _NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP)  # by this kernel, this file system
 
 
-def refusal(path, error):
+def refusal(path: str, error: OSError) -> EngineError:
     """The EngineError for an OSError about this directory."""
     host = f" on {state.host}" if state.host else ""
     why = os.strerror(error.errno) if error.errno else str(error)
     return EngineError(error.errno or errno.EIO, f"{path}{host}: {why}")
 
 
-def _check(path, fd, kind, what):
+def _check(path: str, fd: int, kind: Callable[[int], bool], what: str) -> os.stat_result:
     """Refuses what another user has made, or can change."""
     found = os.fstat(fd)
     if not kind(found.st_mode):
@@ -67,7 +84,7 @@ def _check(path, fd, kind, what):
     return found
 
 
-def _open_folder(path):
+def _open_folder(path: str) -> int:
     try:
         fd = os.open(path, _FOLDER)
     except NotADirectoryError:
@@ -82,7 +99,7 @@ def _open_folder(path):
     return fd
 
 
-def _beside(path, kind):
+def _beside(path: str, kind: str) -> list[str]:
     """What is beside the directory and has its name with this suffix."""
     folder, name = os.path.split(path)
     found = [each for each in os.listdir(folder) if each.startswith(f"{name}.{kind}-")]
@@ -93,15 +110,16 @@ class _Disk:
     """Calls functions one after the other, each in a thread: nothing interrupts a wait for a disk,
     but the wait for a thread can be."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.ended = allocate_lock()  # of the last one: held while it runs
 
-    def start(self, function, *args):
+    def start(self, function: Callable[..., Any], *args: Any) -> tuple[LockType, list[Any]]:
         """Calls it when what was called before has ended. Returns the lock that it holds until it
         has, and the list which has its outcome then."""
-        before, ended, outcome = self.ended, allocate_lock(), []
+        before, ended = self.ended, allocate_lock()
+        outcome: list[Any] = []
 
-        def run():
+        def run() -> None:
             with before:
                 pass
             try:
@@ -119,7 +137,7 @@ class _Disk:
             raise
         return ended, outcome
 
-    def call(self, function, *args):
+    def call(self, function: Callable[..., T], *args: Any) -> T:
         """Returns function(*args). If this is interrupted, the function is not."""
         ended, outcome = self.start(function, *args)
         with ended:
@@ -134,27 +152,38 @@ class _Disk:
 
 
 class Aside:
-    """The directory that is being written. A context: what fails in it leaves nothing behind.
-    An interrupt that comes when it is in place is ignored."""
+    """The directory that is being written, as PATH.tmp-TOKEN; all ranks have the same token. A
+    context: what fails in it leaves nothing behind. An interrupt that comes when it is in place is
+    ignored."""
 
-    def __init__(self, path, token):
+    def __init__(self, path: str, token: str) -> None:
         self.path, self.aside, self.old = path, f"{path}.tmp-{token}", f"{path}.old-{token}"
         self.fd = self.own = -1
         self.offered = self.placed = False
         self.given_up = False
         self.disk = _Disk()
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind, error, trace):
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> bool:
         self.given_up = kind is not None
         ended, _ = self.disk.start(self._leave, getattr(error, "errno", None) or 0)
         if ended.acquire(timeout=-1 if kind is None else _LEAVES_S):
             ended.release()
         return self.placed and isinstance(error, KeyboardInterrupt)
 
-    def save(self, call, pickle, manifest):
+    def save(
+        self,
+        call: Callable[..., Any],
+        pickle: Callable[[], tuple[Writer, Said]],
+        manifest: Manifest,
+    ) -> None:
         """Saves. call: see saved.py; pickle(): returns a function that passes the bytes of rankK.p5
         to its argument, and a dict; manifest(dicts): writes what is told of all ranks."""
         call(self.disk.call, self._begin)
@@ -170,7 +199,7 @@ class Aside:
 
     # ---- in the threads
 
-    def _begin(self):
+    def _begin(self) -> None:
         self._check_old()
         with contextlib.suppress(FileExistsError):
             os.mkdir(self.aside, 0o700)
@@ -191,7 +220,7 @@ class Aside:
         elif state.host:
             self._find_first()
 
-    def _check_old(self):
+    def _check_old(self) -> None:
         """What is there must be nothing, empty, or saved by this user."""
         try:
             fd = _open_folder(self.path)
@@ -205,7 +234,7 @@ class Aside:
             text = "it is there, and is no directory that `save` has made"
             raise EngineError(errno.ENOTEMPTY, f"{self.path}: {text}")
 
-    def _make_room(self):
+    def _make_room(self) -> None:
         """Removes what saves to this place have left that were killed."""
         with _freed:
             pass
@@ -219,7 +248,7 @@ class Aside:
                     os.close(_open_folder(path))
                     shutil.rmtree(path)
 
-    def _find_first(self):
+    def _find_first(self) -> None:
         end = time.monotonic() + _SHARED_S
         while self._heard(0) == 0:
             if time.monotonic() > end:
@@ -228,7 +257,7 @@ class Aside:
                 raise EngineError(errno.ENOENT, f"{self.path}: {text}")
             time.sleep(_POLL_S[1])
 
-    def _offer(self, write, said):
+    def _offer(self, write: Writer, said: Said) -> None:
         """Writes this rank's names, and offers them to rank 0."""
         self._wait([0], _READY)
         try:
@@ -241,12 +270,12 @@ class Aside:
         self._say(_WRITTEN)
         self.offered = True
 
-    def write(self, name, write):
+    def write(self, name: str, write: Writer) -> int:
         """Makes a file of what write(write_all) passes to its argument, and has it on the disk.
         Returns its size."""
         with open(os.open(name, _NEW, 0o600, dir_fd=self.fd), "wb") as file:
 
-            def write_all(data):
+            def write_all(data: bytes | memoryview) -> None:
                 data = memoryview(data)
                 for at in range(0, len(data), _PART):
                     if self.given_up:
@@ -258,7 +287,7 @@ class Aside:
             os.fsync(file.fileno())
             return os.fstat(file.fileno()).st_size
 
-    def _take(self, rank):
+    def _take(self, rank: int) -> Said:
         """Takes what a rank has offered. Raises EngineError if it has given up."""
         name = f"rank{rank}.json"
         try:
@@ -270,7 +299,7 @@ class Aside:
             raise EngineError(errno.ECANCELED, text) from None
         return said
 
-    def _place(self, manifest):
+    def _place(self, manifest: Manifest) -> None:
         """Puts the directory in its place, in that of the one which is there. On rank 0."""
         manifest([self._take(rank) for rank in range(state.size)])
         os.fsync(self.fd)
@@ -290,7 +319,7 @@ class Aside:
         self._say(_DONE)
         _remove(_beside(self.path, "old"))
 
-    def _part(self):
+    def _part(self) -> None:
         """Removes the ranks' files when all of them know that it is in place. On rank 0."""
         for rank in range(1, state.size):
             with contextlib.suppress(EngineError):  # it is there all the same
@@ -298,7 +327,7 @@ class Aside:
         for rank in range(state.size):
             os.unlink(f".{rank}", dir_fd=self.fd)
 
-    def _leave(self, no):
+    def _leave(self, no: int) -> None:
         """The last word. no: the errno if this rank gives up."""
         try:
             if self.own >= 0 and not self.placed:
@@ -312,7 +341,7 @@ class Aside:
                 if fd >= 0:
                     os.close(fd)
 
-    def _give_up(self, no):
+    def _give_up(self, no: int) -> None:
         """Removes what this rank has written, unless rank 0 has taken it."""
         if state.rank == 0:
             self._say(_FAILED + no)
@@ -333,11 +362,11 @@ class Aside:
 
     # ---- what the ranks say
 
-    def _say(self, size):
+    def _say(self, size: int) -> None:
         """Tells the others how far this rank has come."""
         os.ftruncate(self.own, size)
 
-    def _heard(self, rank):
+    def _heard(self, rank: int) -> int | None:
         """How far that rank has come; None: it has given up, and removed all."""
         try:
             fd = os.open(f".{rank}", _FILE, dir_fd=self.fd)
@@ -348,7 +377,7 @@ class Aside:
         finally:
             os.close(fd)
 
-    def _wait(self, ranks, size, limit=0):
+    def _wait(self, ranks: Iterable[int], size: int, limit: float = 0) -> None:
         """Waits until these ranks have come as far. Raises EngineError if one has failed, and when
         this rank has given up; limit: that many seconds later."""
         pause, most = _POLL_S
@@ -366,7 +395,7 @@ class Aside:
                 raise EngineError(no, f"{self.path}: rank {rank} has failed{why}: nothing is saved")
 
 
-def _is_left(path):
+def _is_left(path: str) -> bool:
     """Has a save left it that was killed? The lock of one that is written is held. One that was
     replaced, or only begun, has no lock."""
     os.close(_open_folder(path))
@@ -385,10 +414,10 @@ def _is_left(path):
 _freed = allocate_lock()  # held while the blocks of removed files are freed
 
 
-def _remove(paths):
+def _remove(paths: list[str]) -> None:
     """Removes directories. The blocks of their files are freed later, by a thread, as that takes a
     disk long; if this process ends before, the kernel does."""
-    files = []
+    files: list[int] = []
     for path in paths:
         with contextlib.suppress(OSError), os.scandir(path) as entries:
             for each in entries:
@@ -396,7 +425,7 @@ def _remove(paths):
                     files.append(os.open(each.path, _FILE | os.O_NONBLOCK))
         shutil.rmtree(path, ignore_errors=True)
 
-    def free():
+    def free() -> None:
         try:
             for fd in files:
                 with contextlib.suppress(OSError):  # of what has been removed
@@ -413,7 +442,7 @@ def _remove(paths):
         free()
 
 
-def _sync(path):
+def _sync(path: str) -> None:
     fd = os.open(path, _FOLDER & ~os.O_NOFOLLOW)
     try:
         os.fsync(fd)
@@ -421,7 +450,7 @@ def _sync(path):
         os.close(fd)
 
 
-def _exchange(one, other):
+def _exchange(one: str, other: str) -> bool:
     """Exchanges two names at once. False: not here."""
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if rename is None:  # an old libc
@@ -436,9 +465,9 @@ def _exchange(one, other):
 
 class Saved:
     """A directory that was saved. Its files are checked when it is opened, all of them: ranks that
-    see the same directory come to the same result."""
+    see the same directory come to the same result. Raises EngineError and OSError."""
 
-    def __init__(self, path):
+    def __init__(self, path: str) -> None:
         self.path = path
         try:
             self.fd = _open_folder(path)
@@ -447,14 +476,14 @@ class Saved:
                 for old in _beside(path, "old"):  # a crash between two renames
                     raise EngineError(errno.ENOENT, f"{path}: the last one is {old}") from None
             raise e from None
-        self.files = {}
+        self.files: dict[str, int] = {}
         try:
             self._open()
         except BaseException:
             self.close()
             raise
 
-    def _open(self):
+    def _open(self) -> None:
         said = self._manifest()
         self.size = said["size"]
         for name, facts in said["files"].items():
@@ -466,7 +495,7 @@ class Saved:
         if not all(f"rank{rank}.p5" in self.files for rank in range(self.size)):
             raise EngineError(errno.EBADMSG, f"{self.path}/{MANIFEST}: it lacks a rank's file")
 
-    def _manifest(self):
+    def _manifest(self) -> Said:
         try:
             fd = self._file(MANIFEST)
         except FileNotFoundError:
@@ -482,17 +511,17 @@ class Saved:
                 raise EngineError(errno.EBADMSG, f"{self.path}/{MANIFEST}: {e}") from None
         return said
 
-    def _file(self, name):
+    def _file(self, name: str) -> int:
         if "/" in name:
             raise EngineError(errno.EBADMSG, f"{self.path}/{MANIFEST}: a file named {name}")
         return os.open(name, _FILE | os.O_NONBLOCK, dir_fd=self.fd)
 
-    def data(self, rank):
-        """The bytes of a rank's names."""
+    def data(self, rank: int) -> memoryview:
+        """The bytes of a rank's names, which stay when this is closed."""
         fd = self.files[f"rank{rank}.p5"]
         return Incoming(fd, os.fstat(fd).st_size).data()
 
-    def close(self):
-        """Bytes that are in use stay."""
+    def close(self) -> None:
+        """Closes the files."""
         for fd in (self.fd, *self.files.values()):
             os.close(fd)

@@ -1,5 +1,7 @@
 """Loads state dicts into modules and optimizers: entirely, or not at all if one does not fit."""
 
+from __future__ import annotations
+
 import functools
 import sys
 from collections import OrderedDict
@@ -9,9 +11,21 @@ from ddip_engine.data.arrays import is_tensor
 from ddip_engine.data.view import article, refusal_of
 from ddip_engine.state import EngineError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Any, TypeAlias
 
-def check(name, holder, state):
-    """Refuses a state dict that does not fit, before anything is loaded."""
+    import torch
+
+    Holder: TypeAlias = torch.nn.Module | torch.optim.Optimizer
+    Undo: TypeAlias = Callable[[], object]
+    Copies: TypeAlias = list[tuple[torch.Tensor, torch.Tensor]]
+
+
+def check(name: str, holder: Holder, state: Any) -> None:
+    """Refuses a state dict that does not fit, before anything is loaded: raises
+    EngineError(EBADMSG)."""
     if not isinstance(state, dict):
         text = f"{name} is {article(holder)}: want its state dict, not {article(state)}"
         raise EngineError(EBADMSG, text)
@@ -26,7 +40,7 @@ def check(name, holder, state):
         raise EngineError(EBADMSG, f"not the state of {name}: {'; '.join(problems[:3])}{more}")
 
 
-def _module_problems(have, state):
+def _module_problems(have: Mapping[str, Any], state: Mapping[str, Any]) -> list[str]:
     problems = [f"{key} is missing" for key in have if key not in state]
     problems += [f"{key} is unexpected" for key in state if key not in have]
     for key, value in have.items():
@@ -36,7 +50,7 @@ def _module_problems(have, state):
     return problems
 
 
-def _optimizer_problems(optimizer, state):
+def _optimizer_problems(optimizer: torch.optim.Optimizer, state: Mapping[str, Any]) -> list[str]:
     if not {"state", "param_groups"} <= state.keys():
         return ["an optimizer's state dict has 'state' and 'param_groups'"]
     want = [len(group["params"]) for group in optimizer.param_groups]
@@ -52,22 +66,22 @@ def _optimizer_problems(optimizer, state):
     return problems
 
 
-def keep(holder):
+def keep(holder: Holder) -> Undo:
     """Returns a function that restores the holder's current state."""
     torch = sys.modules["torch"]
     kept = _kept_optimizer if isinstance(holder, torch.optim.Optimizer) else _kept_module
     return kept(holder)
 
 
-def load(name, holder, state):
-    """Calls load_state_dict. If it fails, the caller must restore the holder."""
+def load(name: str, holder: Holder, state: dict[str, Any]) -> None:
+    """Calls load_state_dict. If it raises EngineError, the caller must restore the holder."""
     try:
         holder.load_state_dict(state)
     except BaseException as e:  # raised by the object's class, or by a program's hooks
         raise refusal_of(e, f"{name}.load_state_dict", EBADMSG) from None
 
 
-def _kept_module(module):
+def _kept_module(module: torch.nn.Module) -> Undo:
     """A function that restores a module's current tensors, with their contents, and attributes.
 
     What else an attribute refers to (a list that a hook changes in place) is not restored.
@@ -80,7 +94,7 @@ def _kept_module(module):
         kept += [(each, dict(each)) for each in (names, *dicts)]
     tensors = _copies([*module.parameters(), *module.buffers()])
 
-    def undo():
+    def undo() -> None:
         for names, values in kept:
             _set_dict(names, values)
         _put_back(tensors)
@@ -88,7 +102,7 @@ def _kept_module(module):
     return undo
 
 
-def _kept_optimizer(optimizer):
+def _kept_optimizer(optimizer: torch.optim.Optimizer) -> Undo:
     """The same for an optimizer: its groups, and its state for each parameter."""
     groups, states = optimizer.param_groups, optimizer.state
     fields = [each for each in states.values() if isinstance(each, dict)]
@@ -96,7 +110,7 @@ def _kept_optimizer(optimizer):
     in_order = list(groups)
     tensors = _copies([value for each in fields for value in each.values()])
 
-    def undo():
+    def undo() -> None:
         for names, values in kept:
             _set_dict(names, values)
         groups[:] = in_order
@@ -105,32 +119,32 @@ def _kept_optimizer(optimizer):
     return undo
 
 
-def _set_dict(names, values):
+def _set_dict(names: dict[Any, Any], values: dict[Any, Any]) -> None:
     """Replaces the entries of a dict in place."""
     names.clear()
     names.update(values)
 
 
-def _copies(values):
+def _copies(values: Iterable[Any]) -> Copies:
     """(tensor, copy) for each tensor that has data of its own."""
     found = {id(value): value for value in values if is_tensor(value)}
     local = [t.to_local() if hasattr(t, "to_local") else t for t in found.values()]  # DTensor
     return [(t, _copy(t.detach())) for t in local if not t.is_meta]
 
 
-def _copy(tensor):
+def _copy(tensor: torch.Tensor) -> torch.Tensor:
     try:
         return tensor.clone()
     except RuntimeError:  # no memory for it on its device
         return tensor.cpu()
 
 
-def keep_tensors(values):
+def keep_tensors(values: Iterable[Any]) -> Undo:
     """A function that restores the contents of these tensors."""
     return functools.partial(_put_back, _copies(values))
 
 
-def _put_back(copies):
+def _put_back(copies: Copies) -> None:
     with sys.modules["torch"].no_grad():
         for tensor, copy in copies:
             if tensor.shape == copy.shape and tensor.dtype == copy.dtype:
@@ -139,7 +153,7 @@ def _put_back(copies):
                 tensor.data = copy
 
 
-def _write(tensor, copy):
+def _write(tensor: torch.Tensor, copy: torch.Tensor) -> None:
     try:
         tensor.copy_(copy)
     except RuntimeError:
