@@ -3,11 +3,19 @@
 Uses only what the first version of dlpack has, and needs no library for it.
 """
 
+from __future__ import annotations
+
 import ctypes
 from errno import EOPNOTSUPP
 
 from ddip_engine.data.view import reason
 from ddip_engine.state import EngineError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    import numpy
 
 _GPU_MEMORY = (2, 13)  # kDLCUDA, kDLCUDAManaged
 _NAME = b"dltensor"  # of a capsule that has not been consumed
@@ -34,7 +42,7 @@ class _Tensor(ctypes.Structure):
     )
 
 
-def is_on_gpu(value):
+def is_on_gpu(value: Any) -> bool:
     """Does the object report through dlpack that it is on a GPU?"""
     kind = type(value)
     if not hasattr(kind, "__dlpack__") or not hasattr(kind, "__dlpack_device__"):
@@ -45,8 +53,9 @@ def is_on_gpu(value):
         return False
 
 
-def take(value):
-    """(owner, address, shape, strides in bytes or None, NumPy dtype). Raises EngineError."""
+def take(value: Any) -> tuple[tuple[Any, Any], int, list[int], list[int] | None, numpy.dtype]:
+    """(owner, address, shape, strides in bytes or None, NumPy dtype). The memory stays as long as
+    the owner lives. Raises EngineError."""
     try:
         capsule = value.__dlpack__(stream=STREAM)
         pointer = ctypes.pythonapi.PyCapsule_GetPointer
@@ -62,7 +71,7 @@ def take(value):
     return (value, capsule), (tensor.data or 0) + tensor.offset, shape, strides, dtype
 
 
-def _dtype(tensor):
+def _dtype(tensor: _Tensor) -> numpy.dtype:
     try:
         import numpy
     except ImportError as e:

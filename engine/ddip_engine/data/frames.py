@@ -5,6 +5,8 @@ Another thread reads them, so nothing may be left behind. Before CPython 3.13 `f
 function is a copy that the frame keeps: it is emptied again if nobody else has it.
 """
 
+from __future__ import annotations
+
 import re
 import sys
 from _thread import get_ident
@@ -14,6 +16,15 @@ from ddip_engine import state
 from ddip_engine.data import table
 from ddip_engine.data.view import ABSENT, INLINE, Export
 from ddip_engine.state import EngineError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import FrameType, TracebackType
+    from typing import Any, TypeAlias, TypeVar
+
+    T = TypeVar("T")
+    FrameLine: TypeAlias = tuple[FrameType, int]  # a frame, and the line that it is at
 
 _INSTALLED = re.compile(
     r"<ddip_engine|<frozen |/(site|dist)-packages/|/lib(64)?/python\d[\d.]*t?/"
@@ -27,18 +38,18 @@ _KEPT = "it is kept after a failed cell, until one that does not look at the tra
 _main = get_ident()  # imported by the main thread, before a program's gevent
 
 
-def is_users(frame):
+def is_users(frame: FrameType) -> bool:
     """True for code of neither the engine, nor the standard library, nor an installed package: by
     the rule of frame_is_users() in fs/group/frames.c, which tests/frames.list compares."""
     return file_is_users(frame.f_code.co_filename)
 
 
-def file_is_users(name):
+def file_is_users(name: str) -> bool:
     """The same for the file of a frame, as a traceback names it."""
     return _INSTALLED.search(name) is None
 
 
-def running():
+def running() -> list[FrameLine]:
     """(frame, line) of the user's code in the main thread, innermost first; none between cells."""
     frame, found = sys._current_frames().get(_main) if state.running else None, []
     while frame is not None and frame.f_code.co_filename != _FIRST:
@@ -48,7 +59,7 @@ def running():
     return found
 
 
-def of_traceback(trace):
+def of_traceback(trace: TracebackType | None) -> list[FrameLine]:
     """(frame, line) of all its code, the innermost first."""
     found = []
     while trace is not None:
@@ -57,17 +68,17 @@ def of_traceback(trace):
     return found[::-1]
 
 
-def _raised():
+def _raised() -> list[FrameLine]:
     """The user's frames of the last traceback, the innermost first."""
     trace = getattr(sys, "last_traceback", None)
     return [each for each in of_traceback(trace) if is_users(each[0])]
 
 
-def _keeps(cell):
+def _keeps(cell: int) -> bool:
     return cell == state.failed and hasattr(sys, "last_traceback")
 
 
-def of_failure(number):
+def of_failure(number: int) -> FrameType:
     """The user's frame with this number, 0 the innermost, of the failure that the rank keeps.
     Raises EngineError(ENOENT)."""
     if state.failed and state.cleared == state.failed:
@@ -82,7 +93,7 @@ def of_failure(number):
     raise EngineError(ENOENT, text)
 
 
-def _of(scope):
+def _of(scope: str) -> list[FrameLine]:
     """The frames of a scope, the innermost first: `frames`, those that run; `frame F`, the one with
     this number; `cell N`, those of the traceback that cell N has left. Raises EngineError."""
     word, _, number = scope.partition(" ")
@@ -97,23 +108,23 @@ def _of(scope):
     return frames[int(number) :][:1]
 
 
-def place(frame, line=None):
+def place(frame: FrameType, line: int | None = None) -> str:
     """`train.py:44`; line: another one than that which runs."""
     return f"{frame.f_code.co_filename.rpartition('/')[2]}:{line or frame.f_lineno}"
 
 
-def where(frame, line):
+def where(frame: FrameType, line: int) -> str:
     """`main() at train.py:44`"""
     name = frame.f_code.co_name
     return f"{name if name.startswith('<') else f'{name}()'} at {place(frame, line)}"
 
 
-def is_function(frame):
+def is_function(frame: FrameType) -> bool:
     """False for code whose names are those of a module, or of a class."""
     return bool(frame.f_code.co_flags & _OPTIMIZED)
 
 
-def _is_readable(frame):
+def _is_readable(frame: FrameType) -> bool:
     """False where reading could change what the program, or its debugger, has: before CPython 3.13
     `f_locals` of a function writes all names to a copy that a tracer writes back, and that
     locals() returns."""
@@ -123,7 +134,7 @@ def _is_readable(frame):
     return frame.f_trace is None and _SHARERS.isdisjoint(code.co_names)
 
 
-def read(frame, function, is_own=False):
+def read(frame: FrameType, function: Callable[[Mapping[str, Any]], T], is_own: bool = False) -> T:
     """function(the frame's names), which must keep none of them; of none if it is not readable.
     is_own: the caller is code that runs in this frame, so that it is."""
     if not is_own and not _is_readable(frame):
@@ -137,7 +148,7 @@ def read(frame, function, is_own=False):
             names.clear()
 
 
-def value(scope, name):
+def value(scope: str, name: str) -> Any:
     """What the name refers to in the innermost frame of the scope that has it. Raises
     EngineError(ENOENT)."""
     frames = _of(scope)
@@ -156,7 +167,7 @@ def value(scope, name):
     raise EngineError(ENOENT, text)
 
 
-def has(scope, name):
+def has(scope: str, name: str) -> tuple[bool, str]:
     """(is there such a name?, why there are no names at all)."""
     try:
         value(scope, name)
@@ -165,14 +176,14 @@ def has(scope, name):
     return True, ""
 
 
-def _some(scope):
+def _some(scope: str) -> bool:
     try:
         return bool(_of(scope))
     except EngineError:
         return False
 
 
-def hint(name):
+def hint(name: str) -> str:
     """Where a name that is not global is to be found while a cell runs; or an empty text."""
     for frame, line in running():
         if is_function(frame) and read(frame, lambda names: name in names):
@@ -183,18 +194,18 @@ def hint(name):
     return ""
 
 
-def _names(frame):
+def _names(frame: FrameType) -> list[str]:
     return read(frame, lambda names: [name for name, _ in table.listed(names)])
 
 
-def names(scope):
+def names(scope: str) -> Export:
     """The names that the frames of a scope have, sorted, one a line; as in the table of
     variables."""
     found = {name for frame, _ in _of(scope) for name in _names(frame)}
     return _export("".join(name + "\n" for name in sorted(found)))
 
 
-def _export(text):
+def _export(text: str) -> Export:
     """The text as one message; only its first lines if there are more, some 50,000 names."""
     data = text.encode("utf-8", "backslashreplace")
     if len(data) > INLINE:
@@ -202,7 +213,7 @@ def _export(text):
     return Export(data)
 
 
-def lines():
+def lines() -> Export:
     """A line for each frame that runs: its number, from 0, the innermost; FILE:LINE; its function;
     its names; separated by tabs."""
     text = []

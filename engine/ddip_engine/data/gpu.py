@@ -5,6 +5,8 @@ cell. An object is a torch tensor on a CUDA device, has `__cuda_array_interface_
 supports dlpack (jax).
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import glob
@@ -21,6 +23,20 @@ from ddip_engine.data import dlpack
 from ddip_engine.data.view import Export, memfd_name
 from ddip_engine.state import EngineError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from types import ModuleType
+    from typing import Any, TypeAlias, TypeGuard, TypeVar
+
+    import numpy
+    import torch
+
+    T = TypeVar("T")
+    Array: TypeAlias = torch.Tensor | numpy.ndarray
+    Dtype: TypeAlias = torch.dtype | numpy.dtype
+    Fields: TypeAlias = Sequence[tuple[Any, ...]]  # of a NumPy dtype
+
 _PIECE = 64 << 20  # in bytes, copied at once: a cancelled request ends after at most one
 _RUN_BYTES = 64 << 10  # copying one more piece takes as long as copying this many more bytes
 _SPAN_BYTES = 256 << 20  # of an object with gaps, copied to the host at once, gaps included
@@ -28,12 +44,14 @@ _NAMED_STREAMS = 2  # up to this, not an address but a default stream: the legac
 _WITH_STREAM = 3  # the first version of __cuda_array_interface__ that has a stream
 _LIBRARIES = ("nvidia/cu*/lib", "nvidia/cuda_runtime/lib", "nvidia/nccl/lib")
 
-_devices = set()  # on which objects of libraries other than torch were read
-_current = None  # the main thread's torch device at the last mark(); None: not yet known
+_devices: set[int] = set()  # on which objects of libraries other than torch were read
+# the main thread's torch device at the last mark(); None: not yet known
+_current: int | None = None
 
 
 class Memory:
-    """Where the elements of an object lie: strides in bytes, dtype torch's or NumPy's.
+    """Where the elements of an object lie: strides and itemsize in bytes, dtype torch's or NumPy's.
+    owner: what keeps them alive. near: the number of a GPU.
 
     finish: a function that turns the host copy into the object's elements; None if the copy
     already has them. known: near is the object's GPU, not just the first one to ask. stream: the
@@ -43,18 +61,18 @@ class Memory:
 
     def __init__(
         self,
-        owner,
-        address,
-        shape,
-        strides,
-        dtype,
-        itemsize,
-        near,
-        known=False,
-        finish=None,
-        stream=None,
-        wait=None,
-    ):
+        owner: object,
+        address: int,
+        shape: Iterable[int],
+        strides: Iterable[int] | None,
+        dtype: Dtype,
+        itemsize: int,
+        near: int,
+        known: bool = False,
+        finish: Callable[[Any], Any] | None = None,
+        stream: int | None = None,
+        wait: Callable[[], object] | None = None,
+    ) -> None:
         self.owner = owner
         self.finish = finish
         self.address = address
@@ -67,7 +85,7 @@ class Memory:
         self._known = known or not self.nbytes
 
     @functools.cached_property
-    def device(self):
+    def device(self) -> int:
         """The number of the GPU that holds the memory."""
         if self._known:
             return self._near
@@ -77,7 +95,7 @@ class Memory:
         _order(device, self._stream)
         return device
 
-    def order(self):
+    def order(self) -> str | None:
         """Returns "C" or "F" if the elements lie without gaps in that order, otherwise None."""
         for order in "CF":
             steps = packed(self.shape, self.itemsize, order)
@@ -86,11 +104,11 @@ class Memory:
                 return order
         return None
 
-    def dtype_is_native(self):
+    def dtype_is_native(self) -> bool:
         """False if the bytes of an element are not in the machine's byte order."""
         return is_torch(self) or self.dtype.isnative
 
-    def half(self, axis, second):
+    def half(self, axis: int, second: bool) -> tuple[Memory, tuple[slice, ...]]:
         """One of the halves along an axis, and its index in the whole."""
         middle = self.shape[axis] // 2
         part = slice(middle, None) if second else slice(middle)
@@ -101,7 +119,7 @@ class Memory:
         return Memory(self, *place, known=True), (slice(None),) * axis + (part,)
 
 
-def packed(shape, itemsize, order="C"):
+def packed(shape: Sequence[int], itemsize: int, order: str = "C") -> tuple[int, ...]:
     """The strides in bytes of elements without gaps."""
     strides, step = [], itemsize
     for n in reversed(shape) if order == "C" else shape:
@@ -110,30 +128,30 @@ def packed(shape, itemsize, order="C"):
     return tuple(reversed(strides)) if order == "C" else tuple(strides)
 
 
-def torch_module():
+def torch_module() -> Any:
     """torch if it is loaded, otherwise None."""
     torch = sys.modules.get("torch")
     return torch if hasattr(torch, "optim") else None  # else a cell is importing it
 
 
-def has_cuda():
+def has_cuda() -> bool:
     """True if torch, which must have been imported, has a GPU. Makes no context."""
     ask = patches.HAS_CUDA.get()
     return ask() if ask is not None else device_count() > 0
 
 
-def uses_cuda():
+def uses_cuda() -> bool:
     """True if torch has used a GPU in this process."""
     return torch_module() is not None and patches.USES_CUDA.get(has_cuda)()
 
 
-def device_count():
+def device_count() -> int:
     """How many GPUs torch has; 0 also if it does not say."""
     ask = patches.DEVICE_COUNT.get()
     return ask() if ask is not None else 0
 
 
-def current_device():
+def current_device() -> int:
     """The number of torch's current GPU, if torch's CUDA is initialized. Each thread has its own,
     the first one until it is set; the one that cells set is the main thread's."""
     ask = patches.CURRENT_DEVICE.get()
@@ -142,29 +160,30 @@ def current_device():
     return _last_device()
 
 
-def _last_device():
+def _last_device() -> int:
     """What current_device() was in the main thread when the last cell ended."""
     return own_device() if _current is None else _current
 
 
-def own_device():
+def own_device() -> int:
     """The number of the GPU that this rank begins with."""
     count = device_count()
     return state.local_rank % count if count else state.local_rank
 
 
-def is_tensor(value):
+def is_tensor(value: object) -> TypeGuard[torch.Tensor]:
     """True for a torch tensor, parameters included."""
     torch = torch_module()
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def _on_cuda(tensor):
+def _on_cuda(tensor: torch.Tensor) -> bool:
     return tensor.device.type == "cuda"
 
 
-def memory_of(value):
-    """The Memory of an object on a GPU; None if it is not on one, or not a dense array."""
+def memory_of(value: Any) -> Memory | None:
+    """The Memory of an object on a GPU; None if it is not on one, or not a dense array. Raises
+    EngineError if the array cannot be read."""
     if is_tensor(value):
         return _memory_of_tensor(value) if _on_cuda(value) and _is_dense(value) else None
     facts = None
@@ -176,7 +195,7 @@ def memory_of(value):
     return _memory_of_dlpack(value) if dlpack.is_on_gpu(value) else None
 
 
-def _is_dense(tensor):
+def _is_dense(tensor: torch.Tensor) -> bool:
     """False if it has no memory of its own, or if shape and strides do not describe it fully."""
     torch = torch_module()
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.is_nested:
@@ -186,11 +205,12 @@ def _is_dense(tensor):
     return tensor.data_ptr() != 0 or tensor.numel() == 0
 
 
-def _memory_of_tensor(tensor):
+def _memory_of_tensor(tensor: torch.Tensor) -> Memory:
     """A conjugate or negation that torch has not computed yet is computed on the host: a kernel for
     it would be queued behind all the work of the program."""
     torch = torch_module()
-    raw, steps = tensor.detach(), []
+    raw = tensor.detach()
+    steps: list[Callable[[Any], Any]] = []
     if raw.is_neg():
         view = patches.NEG_VIEW.get()
         raw, steps = (view(raw), [torch.Tensor.neg_]) if view else (raw.resolve_neg(), [])
@@ -203,7 +223,7 @@ def _memory_of_tensor(tensor):
     return Memory(raw, *place, known=True, finish=finish if steps else None)
 
 
-def _memory_of_interface(value, facts):
+def _memory_of_interface(value: Any, facts: Mapping[str, Any]) -> Memory:
     try:
         import numpy
     except ImportError as e:
@@ -221,7 +241,7 @@ def _memory_of_interface(value, facts):
     return Memory(value, *place, stream=facts.get("stream"))
 
 
-def _wait_by_dlpack(value):
+def _wait_by_dlpack(value: Any) -> None:
     """Makes the legacy default stream wait for the work that makes a jax array: jax uses streams of
     its own, and its interface names none. The dlpack capsule is not kept: jax would refuse to
     donate the array to a running step."""
@@ -229,20 +249,20 @@ def _wait_by_dlpack(value):
         dlpack.take(value)
 
 
-def _memory_of_dlpack(value):
+def _memory_of_dlpack(value: Any) -> Memory:
     owner, address, shape, strides, dtype = dlpack.take(value)
     place = address, shape, strides, dtype, dtype.itemsize, state.local_rank
     return Memory(owner, *place, stream=dlpack.STREAM)
 
 
-def _has_fields(descr):
+def _has_fields(descr: Fields | None) -> TypeGuard[Fields]:
     return descr is not None and (len(descr) > 1 or descr[0][0] != "")
 
 
 # ---- the copies
 
 
-def _ddip():
+def _ddip() -> ModuleType:
     """The C module, in a rank, with CUDA loaded."""
     import _ddip as module
 
@@ -252,20 +272,20 @@ def _ddip():
 
 
 @functools.cache
-def _folders():
+def _folders() -> str:
     """The folders of NVIDIA's libraries in the environment, each followed by ":"."""
     found = [glob.glob(os.path.join(place, name)) for place in sys.path for name in _LIBRARIES]
     return "".join(f"{folder}:" for folder in itertools.chain(*found))
 
 
-def load(name):
+def load(name: str) -> str:
     """Loads "cuda" or "nccl". Returns its version; raises EngineError if there is none."""
     module = _ddip()
     function = module.nccl_open if name == "nccl" else module.device_open
     return _guarded("", function, _folders())
 
 
-def has_nccl():
+def has_nccl() -> bool:
     """False if NCCL is built into torch and others can't call it."""
     try:
         return bool(load("nccl"))
@@ -273,14 +293,14 @@ def has_nccl():
         return False
 
 
-def _guarded(what, function, *args):
+def _guarded(what: str, function: Callable[..., T], *args: Any) -> T:
     try:
         return function(*args)
     except OSError as e:
-        raise EngineError(e.errno, f"{what}{e.strerror}") from e
+        raise EngineError(e.errno, f"{what}{e.strerror}") from e  # type: ignore[arg-type]  # C sets it
 
 
-def _owner(address, near):
+def _owner(address: int, near: int) -> int:
     """The device that owns this memory. The query runs on near, where the rank has a context."""
     owner = _ddip().device_owner
     while (device := _guarded("", owner, address, near)) is None:
@@ -288,9 +308,10 @@ def _owner(address, near):
     return device
 
 
-def copy(memory, offset, host, size, into=False):
+def copy(memory: Memory, offset: int, host: int, size: int, into: bool = False) -> None:
     """Copies a range of a Memory to the host; with into, the other way. Its object lives until the
-    device is done with it, also if the copy is given up before."""
+    device is done with it, also if the copy is given up before. offset: in bytes, from the Memory's
+    address; host: an address; size: in bytes. Raises EngineError."""
     module, device, address = _ddip(), memory.device, memory.address + offset
     handle = module.device_pin(memory.owner, address, size, device)
     try:
@@ -302,21 +323,21 @@ def copy(memory, offset, host, size, into=False):
         module.device_unpin(handle)
 
 
-def read(memory):
-    """All bytes of memory without gaps."""
+def read(memory: Memory) -> bytes:
+    """A copy of all bytes of memory without gaps. Raises EngineError."""
     data = bytearray(memory.nbytes)
     copy(memory, 0, address_of(data), memory.nbytes)
     return bytes(data)
 
 
-def address_of(data):
+def address_of(data: bytearray | memoryview | mmap.mmap) -> int:
     """The address of a writable Python buffer."""
     import ctypes
 
     return ctypes.addressof((ctypes.c_char * len(data)).from_buffer(data)) if len(data) else 0
 
 
-def live(value):
+def live(value: Any) -> Memory | None:
     """The Memory of an object on a GPU whose bytes are its elements without gaps, to be read in
     place; otherwise None: see host()."""
     memory = memory_of(value)
@@ -325,7 +346,7 @@ def live(value):
     return memory if not is_tensor(value) or opens() else None
 
 
-def opens():
+def opens() -> bool:
     """Is there a CUDA library that the process can use? torch may have one built in."""
     try:
         _ddip()
@@ -334,8 +355,9 @@ def opens():
     return True
 
 
-def host(value):
-    """The same on the host: a CPU tensor or NumPy array. Returns what is not on a GPU unchanged."""
+def host(value: Any) -> Any:
+    """The same on the host: a CPU tensor or NumPy array of its own. Returns what is not on a GPU
+    unchanged. Raises EngineError."""
     memory = memory_of(value)
     if is_tensor(value) and (memory is None or not opens()):
         away = value.device.type not in ("cpu", "meta")
@@ -346,7 +368,7 @@ def host(value):
     return memory.finish(made) if memory.finish else made
 
 
-def plain(tensor):
+def plain(tensor: torch.Tensor) -> torch.Tensor:
     """A tensor without a gradient, with any conjugate or negation that is pending computed."""
     tensor = tensor.detach()
     if tensor.is_conj() or tensor.is_neg():
@@ -354,7 +376,7 @@ def plain(tensor):
     return tensor
 
 
-def _on_host(memory):
+def _on_host(memory: Memory) -> Array:
     made, address = _empty(memory, memory.shape)
     size, axis = _run(memory)
     low, high = _span(memory)
@@ -369,7 +391,7 @@ def _on_host(memory):
     return made
 
 
-def _empty(memory, shape):
+def _empty(memory: Memory, shape: Sequence[int]) -> tuple[Array, int]:
     """(a tensor or array on the host, its address)."""
     if is_torch(memory):
         made = sys.modules["torch"].empty(shape, dtype=memory.dtype, device="cpu")
@@ -380,19 +402,19 @@ def _empty(memory, shape):
     return made, made.ctypes.data
 
 
-def is_torch(memory):
+def is_torch(memory: Memory) -> bool:
     """Is the dtype one of torch's?"""
     return type(memory.dtype).__module__.partition(".")[0] == "torch"
 
 
-def _span(memory):
+def _span(memory: Memory) -> tuple[int, int]:
     """The offsets of the first byte and of the one after the last, from the address."""
     reach = [(n - 1) * step for n, step in zip(memory.shape, memory.strides, strict=True)]
     low = sum(each for each in reach if each < 0)
     return low, sum(each for each in reach if each > 0) + memory.itemsize
 
 
-def _run(memory):
+def _run(memory: Memory) -> tuple[int, int]:
     """(bytes of a piece without gaps, number of leading axes that index the pieces)."""
     size, axis = memory.itemsize, len(memory.shape)
     while axis > 0 and (memory.strides[axis - 1] == size or memory.shape[axis - 1] == 1):
@@ -401,7 +423,7 @@ def _run(memory):
     return size, axis
 
 
-def _gather(memory, address):
+def _gather(memory: Memory, address: int) -> None:
     """Copies each piece to its place in C order."""
     size, axis = _run(memory)
     for index in itertools.product(*map(range, memory.shape[:axis])):
@@ -410,7 +432,7 @@ def _gather(memory, address):
         address += size
 
 
-def _copy_spans(memory, made):
+def _copy_spans(memory: Memory, made: Array) -> None:
     """Copies everything between the first and the last byte, up to _SPAN_BYTES at once."""
     low, high = _span(memory)
     if high - low <= _SPAN_BYTES:
@@ -423,7 +445,7 @@ def _copy_spans(memory, made):
         _copy_spans(part, made[where])
 
 
-def _from_span(memory, low, size):
+def _from_span(memory: Memory, low: int, size: int) -> Array:
     """The elements with their strides, in a copy that includes the gaps between them."""
     import numpy
 
@@ -436,8 +458,8 @@ def _from_span(memory, low, size):
     return torch.from_numpy(data).view(memory.dtype).as_strided(memory.shape, steps)
 
 
-def hosted(export):
-    """The same export with its bytes in a memfd."""
+def hosted(export: Export) -> Export:
+    """The same export with its bytes in a memfd, if they are on a GPU. Raises EngineError."""
     if export.device < 0:
         return export
     fd = os.memfd_create(memfd_name(), os.MFD_CLOEXEC)
@@ -448,7 +470,7 @@ def hosted(export):
             start = len(export.head)
             view = memoryview(memory)[start:]
             try:
-                bytes_ = export.address, view.shape, None, None, 1, export.device
+                bytes_ = export.address, (len(view),), None, None, 1, export.device
                 copy(Memory(export.keep, *bytes_, known=True), 0, address_of(view), len(view))
             finally:
                 view.release()
@@ -461,7 +483,7 @@ def hosted(export):
 # ---- ordering
 
 
-def mark():
+def mark() -> None:
     """Called when a cell has ended or a push is complete: later reads wait for what that queued, on
     each GPU in use, in the default stream and in the current ones of torch and cupy."""
     if not (_devices or sys.modules.get("torch") or sys.modules.get("cupy")):
@@ -480,12 +502,12 @@ def mark():
         pass
 
 
-def _streams():
+def _streams() -> Iterator[tuple[int, int]]:
     """(device, stream) of the libraries that have used a GPU; device -1 is the current one. cupy
     does not report whether it has: a rank that only imports it must not get a context. torch raises
     RuntimeError where the context is lost: marking the default stream finds that out."""
     global _current
-    cupy = sys.modules.get("cupy")
+    cupy: Any = sys.modules.get("cupy")
     if uses_cuda():
         stream_of = patches.CURRENT_STREAM.get()
         try:
@@ -501,7 +523,7 @@ def _streams():
         yield -1, stream
 
 
-def _has_context(device):
+def _has_context(device: int) -> bool:
     """Does this process have a context on this GPU? True also if the driver reports that it is
     lost: the mark finds that out."""
     try:
@@ -511,7 +533,7 @@ def _has_context(device):
         return True
 
 
-def _order(device, stream):
+def _order(device: int, stream: int | None) -> None:
     """Called before an object of a library other than torch is read on this GPU. The first read
     waits for the whole default stream: nothing else shows what earlier cells have queued."""
     wanted = {0} if device not in _devices or stream == dlpack.STREAM else set()

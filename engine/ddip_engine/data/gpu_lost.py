@@ -1,5 +1,7 @@
 """Ends a rank whose CUDA context is lost, and reports why."""
 
+from __future__ import annotations
+
 import os
 import sys
 
@@ -8,7 +10,7 @@ from ddip_engine import state
 EXIT_LOST = 70  # exit status of a process whose context was lost (EX_SOFTWARE)
 
 
-def leave_if_lost(between_cells=False):
+def leave_if_lost(between_cells: bool = False) -> None:
     """Ends this process if its CUDA context is lost: nothing on its GPU works any more. The daemon
     replaces it, and reports the text that is written here.
 
@@ -26,7 +28,7 @@ def leave_if_lost(between_cells=False):
     os._exit(EXIT_LOST)
 
 
-def _where_lost():
+def _where_lost() -> str:
     """The line of the cell or the program where the error surfaced, if an exception shows it. The
     first frame is the cell's: those above it are trimmed."""
     trace, line = None, 0

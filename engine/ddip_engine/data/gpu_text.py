@@ -1,5 +1,7 @@
 """What print shows of objects on GPUs; only the edges of a long one are copied."""
 
+from __future__ import annotations
+
 import itertools
 import mmap
 import sys
@@ -7,11 +9,16 @@ import sys
 from ddip_engine import patches
 from ddip_engine.data import gpu
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from typing import Any
+
 _MAP_NORESERVE = 0x4000
 _EDGE_RUNS = 4096  # limit of pieces that are copied one by one
 
 
-def image(value):
+def image(value: Any) -> Any:
     """What print shows of an object, on the host: everything but the edges of a large one is zero
     and takes no memory."""
     memory = gpu.memory_of(value)
@@ -36,7 +43,7 @@ def image(value):
     return numpy.ndarray(memory.shape, memory.dtype, data)
 
 
-def _elision():
+def _elision() -> tuple[int, int]:
     """(most elements that print shows in full, how many it looks at on each end of an axis)."""
     numpy = sys.modules.get("numpy")
     options = patches.PRINT_OPTIONS.get()
@@ -47,7 +54,7 @@ def _elision():
     return threshold, items + 1
 
 
-def _edges(memory, kept):
+def _edges(memory: gpu.Memory, kept: int) -> Iterator[tuple[int, int, int]]:
     """(offset, offset in C order, bytes) of the elements at the ends of all axes."""
     packed = gpu.packed(memory.shape, memory.itemsize)
     ends = [list(_ends(n, kept)) for n in memory.shape]
@@ -62,11 +69,11 @@ def _edges(memory, kept):
         yield offset, sum(i * step for i, step in zip(index, packed, strict=True)), size
 
 
-def _ends(n, kept):
+def _ends(n: int, kept: int) -> Iterable[int]:
     return range(n) if n <= 2 * kept else (*range(kept), *range(n - kept, n))
 
 
-def text(value):
+def text(value: Any) -> str | None:
     """str() of an object on a GPU, from its image; None if it is not on one."""
     if gpu.memory_of(value) is None:
         return None

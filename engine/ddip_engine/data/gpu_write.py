@@ -1,5 +1,7 @@
 """Makes objects on a GPU from pushed data: on the GPU of what they replace, or on the rank's."""
 
+from __future__ import annotations
+
 import contextlib
 import sys
 from errno import EBADMSG, EOPNOTSUPP
@@ -9,8 +11,16 @@ from ddip_engine.data import gpu
 from ddip_engine.data.view import article
 from ddip_engine.state import EngineError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
 
-def tensor_on(tensor, device):
+    import numpy
+    import torch
+
+
+def tensor_on(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     """The tensor on this device; from the host to a GPU without torch's own stream."""
     torch = gpu.torch_module()
     if device.type != "cuda" or tensor.device.type != "cpu":
@@ -24,9 +34,10 @@ def tensor_on(tensor, device):
     return made
 
 
-def array_like(old, array):
-    """Converts a NumPy array to one of the library of old, on the GPU that old is on."""
-    device = gpu.memory_of(old).device
+def array_like(old: Any, array: numpy.ndarray) -> Any:
+    """Converts a NumPy array to one of the library of old, on the GPU that old is on. Raises
+    EngineError."""
+    device = gpu.memory_of(old).device  # type: ignore[union-attr]  # it is on one
     library = type(old).__module__.partition(".")[0]
     if library in _MAKERS and sys.modules.get(library) is not None:
         return _MAKERS[library](device, array)
@@ -34,40 +45,44 @@ def array_like(old, array):
     raise EngineError(EBADMSG, text)
 
 
-def _cupy_array(device, array):
+def _cupy_array(device: int, array: numpy.ndarray) -> Any:
     cupy = sys.modules["cupy"]
     with cupy.cuda.Device(device):
         return _array_of(cupy.empty, array)
 
 
-def _numba_array(device, array):
+def _numba_array(device: int, array: numpy.ndarray) -> Any:
     cuda = sys.modules["numba"].cuda
     with cuda.gpus[device]:
         return _array_of(cuda.device_array, array)
 
 
 # Library other than torch -> function that makes one of its arrays.
-_MAKERS = {"cupy": _cupy_array, "numba": _numba_array}
+_MAKERS: dict[str, Callable[[int, numpy.ndarray], Any]] = {
+    "cupy": _cupy_array,
+    "numba": _numba_array,
+}
 
 
-def _array_of(empty, array):
+def _array_of(empty: Callable[[tuple[int, ...], numpy.dtype], Any], array: numpy.ndarray) -> Any:
     array = array.astype(array.dtype.newbyteorder("="), order="C", copy=False)
     made = empty(array.shape, array.dtype)
     _fill(made, array.ctypes.data)
     return made
 
 
-def _fill(made, address):
+def _fill(made: Any, address: int) -> None:
     """Copies host bytes to a new object on this thread's device. Its memory may still be in use, by
     work in the library's stream for its previous owner."""
-    memory = gpu.memory_of(made)
+    memory: gpu.Memory = gpu.memory_of(made)  # type: ignore[assignment]  # it is on a GPU
     if memory.device >= 0:  # loads CUDA, which mark() needs
         gpu.mark()
     gpu.copy(memory, 0, address, memory.nbytes, into=True)
 
 
-def on_device(value):
-    """Puts an array or a tensor, or each in a list, tuple or dict, on this rank's GPU."""
+def on_device(value: Any) -> Any:
+    """Puts an array or a tensor, or each in a list, tuple or dict, on this rank's GPU. Raises
+    EngineError."""
     if type(value) is dict:
         return {key: on_device(each) for key, each in value.items()}
     if type(value) in (list, tuple):

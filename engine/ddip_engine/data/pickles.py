@@ -3,6 +3,8 @@
 The p5 format is in p5.py, which is in magics/ddip because the notebook side uses it as well.
 """
 
+from __future__ import annotations
+
 import pickle
 import sys
 from errno import EBADMSG
@@ -13,8 +15,15 @@ from ddip_engine.data.arrays import placed
 from ddip_engine.data.view import export_written, one_line, reason, refusal_of, unsupported
 from ddip_engine.state import EngineError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from typing import Any
 
-def _reduce_special(value):
+    from ddip_engine.data.view import Export, Incoming
+
+
+def _reduce_special(value: Any) -> Any:
     """Reduces tensors that torch pickles but cannot unpickle everywhere.
 
     Types newer than its typed storages; tensors on a GPU, which another process may not have.
@@ -27,7 +36,7 @@ def _reduce_special(value):
     return _reduce_to_host(value) if new or value.is_cuda else NotImplemented
 
 
-def _reduce_to_host(value):
+def _reduce_to_host(value: Any) -> Any:
     """Reduces what is on a GPU, which another process may not have, to host arrays and tensors."""
     torch = sys.modules.get("torch")
     is_tensor = torch is not None and isinstance(value, torch.Tensor)
@@ -39,7 +48,7 @@ def _reduce_to_host(value):
     return p5.reduce_tensor(plain) if is_tensor else plain.__reduce_ex__(5)
 
 
-def export_pkl(name, value):
+def export_pkl(name: str, value: Any) -> Export:
     """A pickle that any Python can read; tensors as torch pickles them."""
     try:
         return export_written(lambda file: p5.pickler(file, _reduce_special).dump(value))
@@ -47,7 +56,7 @@ def export_pkl(name, value):
         raise _unpicklable(name, value, "pkl", e) from e
 
 
-def export_p5(name, value):
+def export_p5(name: str, value: Any) -> Export:
     """The pickle goes through memory (it is small), the buffers straight into the memfd."""
     try:
         pickled, buffers = p5.dump(value, _reduce_to_host)
@@ -56,19 +65,19 @@ def export_p5(name, value):
     return export_written(lambda file: p5.write(file.write, pickled, buffers))
 
 
-def _unpicklable(name, value, view, error):
+def _unpicklable(name: str, value: Any, view: str, error: Exception) -> Exception:
     if raised.is_a(error, (EngineError, MemoryError, OSError)):
         return error
     where, _, _ = p5.culprit(value, name, error)
     return unsupported(name, value, view, f"{one_line(where)} cannot be pickled ({reason(error)})")
 
 
-def import_pkl(name, data, old):
+def import_pkl(name: str, data: Incoming, old: Any) -> Any:
     """Unpickles here, in the rank: the bytes are trusted like the code of a cell."""
     return placed(old, _load(data.data(), None))
 
 
-def import_p5(name, data, old):
+def import_p5(name: str, data: Incoming, old: Any) -> Any:
     """Arrays and tensors use the pushed memory itself, which is writable and private to a rank."""
     try:
         pickled, buffers = p5.split(data.data())
@@ -77,7 +86,7 @@ def import_p5(name, data, old):
     return placed(old, _load(pickled, buffers))
 
 
-def _load(data, buffers):
+def _load(data: memoryview, buffers: Iterable[memoryview] | None) -> Any:
     try:
         return pickle.loads(data, buffers=buffers)
     except BaseException as e:  # unpickling can run any code

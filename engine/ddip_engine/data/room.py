@@ -1,11 +1,17 @@
 """Refuses views that would copy more than this machine has memory for: pkl, p5 and pt write all of
 an object, and the rank, which may be in the middle of a training, would be killed for it."""
 
+from __future__ import annotations
+
 import re
 import sys
 from errno import EFBIG
 
 from ddip_engine.state import EngineError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 _SMALL = 1 << 30  # bytes that are copied without a look
 _LOOKED_AT = 1 << 16  # objects in containers
@@ -13,7 +19,7 @@ _CONTAINERS = (list, tuple, dict, set, frozenset)
 _PICKLED = 3  # copies of a tensor that torch pickles, at the end of it
 
 
-def check(name, view, value):
+def check(name: str, view: str, value: object) -> None:
     """Raises EngineError(EFBIG) if a copy of the arrays and tensors in it has no room."""
     arrays, tensors = _bytes_of(value)
     size = arrays + tensors * (_PICKLED if view == "pkl" else 1)
@@ -26,14 +32,15 @@ def check(name, view, value):
     )
 
 
-def _bytes_of(value):
+def _bytes_of(value: object) -> tuple[int, int]:
     """The bytes of the NumPy arrays, and of the tensors, in it, in containers and modules too."""
     modules = sys.modules
     module = getattr(modules.get("torch.nn"), "Module", ())
     tensor = getattr(modules.get("torch"), "Tensor", ())
     array = getattr(modules.get("numpy"), "ndarray", ())
     arrays = tensors = 0
-    waiting, seen = [value], set()
+    waiting: list[Any] = [value]
+    seen: set[int] = set()
     while waiting and len(seen) < _LOOKED_AT:
         item = waiting.pop()
         if id(item) in seen:
@@ -50,7 +57,7 @@ def _bytes_of(value):
     return arrays, tensors
 
 
-def _free():
+def _free() -> int:
     """The bytes of memory that processes can still take."""
     with open("/proc/meminfo") as file:
         found = dict(re.findall(r"^(MemAvailable|SwapFree): *(\d+) kB$", file.read(), re.M))

@@ -4,6 +4,7 @@ A call leaves no references behind and runs no user code (no __repr__, no proper
 measure is measured again only if the caller has time.
 """
 
+from __future__ import annotations
 import __future__
 
 import functools
@@ -17,6 +18,20 @@ from operator import itemgetter
 import _ddip
 from ddip_engine import state
 from ddip_engine.data.view import type_name
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from typing import Any, TypeAlias
+
+    import numpy
+    import torch
+
+    Fields: TypeAlias = tuple[str, str, str, str]  # dtype, shape, bytes, device
+    Facts: TypeAlias = Callable[[str, Any, bool], Fields]
+    How: TypeAlias = Facts | str
+    # see _listing(): what it is of, the names, the variables
+    Listed: TypeAlias = tuple[tuple[bytes, int] | None, tuple[Any, ...], Sequence[tuple[str, How]]]
 
 # Functions and classes: listed only if a cell defined them, not if it imported them.
 _DEFINITIONS = (
@@ -39,30 +54,32 @@ _NAME_BYTES = 255  # limit of a file name
 _TABLE_BYTES = 8 << 20  # limit of the table, some 200,000 names; later ones are not listed
 _BREAKS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # what would break a line or a column
 _module_of_type = type.__dict__["__module__"].__get__  # not a metaclass's own
-_kinds = {}  # id of a type -> (weak reference, how), since objects are many and types are few
-_listed = None, (), ()  # see _listing()
-_measured = {}  # name -> (weak reference, fields) of objects that must be walked for their size
+# id of a type -> (weak reference, how), since objects are many and types are few
+_kinds: dict[int, tuple[weakref.ref[type], How | None]] = {}
+_listed: Listed = None, (), ()
+# name -> (weak reference, fields) of objects that must be walked for their size
+_measured: dict[str, tuple[weakref.ref[Any], Fields]] = {}
 
 
 @functools.lru_cache(maxsize=1 << 12)
-def is_name(name):
+def is_name(name: str) -> bool:
     """True for a valid variable name that can also be the name of a file."""
     if not name.isidentifier() or keyword.iskeyword(name):
         return False
     return len(name) <= _NAME_BYTES // 4 or len(name.encode()) <= _NAME_BYTES  # UTF-8: 4 at most
 
 
-def names():
+def names() -> list[tuple[str, Any]]:
     """The user's variables, sorted: (name, value) pairs."""
     return listed(state.main.__dict__)
 
 
-def listed(namespace):
+def listed(namespace: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """The same of any namespace."""
     return [(name, value) for name, value in named(namespace) if _how(name, value)]
 
 
-def named(namespace):
+def named(namespace: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """What may be a variable by its name alone; a namespace can have keys that are not names."""
     found = [
         pair
@@ -73,7 +90,7 @@ def named(namespace):
     return found
 
 
-def _how(name, value):
+def _how(name: str, value: Any) -> How | None:
     """How to find the facts of a variable; None for what neither a cell nor a push made."""
     kind = type(value)
     known = _kinds.get(id(kind))
@@ -85,7 +102,7 @@ def _how(name, value):
     return how
 
 
-def _is_defined_here(value):
+def _is_defined_here(value: Any) -> bool:
     """True for a function or class that a cell made."""
     if issubclass(type(value), type):
         return _module_of_type(value) == "__main__"
@@ -96,14 +113,14 @@ def _is_defined_here(value):
     return getattr(value, "__module__", None) == "__main__"
 
 
-def _learn(kind):
+def _learn(kind: type) -> How | None:
     """Finds the _how_of_kind() of a type, and caches it for as long as the type exists."""
     key, how = id(kind), _how_of_kind(kind)
     _kinds[key] = weakref.ref(kind, lambda gone: _forget(key, gone)), how
     return how
 
 
-def _forget(key, gone):
+def _forget(key: int, gone: weakref.ref[type]) -> None:
     """A type no longer exists; another one may already have its id."""
     global _listed
     _listed = None, (), ()
@@ -111,7 +128,7 @@ def _forget(key, gone):
         del _kinds[key]
 
 
-def _how_of_kind(kind):
+def _how_of_kind(kind: type) -> How | None:
     """A function of (name, value, thorough) that returns the fields of an object; their text if all
     objects of the type have the same ones; None if none of them is a variable."""
     if issubclass(kind, _NEVER) or _is_from_typing(kind):
@@ -130,13 +147,13 @@ def _how_of_kind(kind):
     return _line_end(kind, _UNKNOWN)
 
 
-def _is_from_typing(kind):
+def _is_from_typing(kind: type) -> bool:
     """`List`, `Optional` and the like, and NumPy's ufuncs: imports that are not functions."""
     module, name = _module_of_type(kind), type_name(kind)
     return module == "typing" or (module == "numpy" and name == "ufunc")
 
 
-def text(thorough=True):
+def text(thorough: bool = True) -> bytes:
     """The table as bytes: name, type, dtype, shape, bytes, device, one line for each variable,
     tab-separated, in the order of the names' bytes.
 
@@ -144,7 +161,7 @@ def text(thorough=True):
     """
     lines, space = [], state.main.__dict__.copy()
     for name, how in _listing(space):
-        if type(how) is str:
+        if isinstance(how, str):
             lines.append(name + how)
         else:
             value = space[name]
@@ -154,7 +171,7 @@ def text(thorough=True):
     return _cut("".join(lines).encode("utf-8", "backslashreplace"))
 
 
-def _listing(space):
+def _listing(space: dict[str, Any]) -> Sequence[tuple[str, How]]:
     """The variables of this copy of the namespace, sorted: (name, how) pairs. Kept as long as each
     name refers to the same object, of the same type; the names are kept, too, so that no other can
     have the address of one."""
@@ -166,14 +183,14 @@ def _listing(space):
     return _listed[2]
 
 
-def _cut(table):
+def _cut(table: bytes) -> bytes:
     """The first lines of the table, as many as may be sent."""
     if len(table) <= _TABLE_BYTES:
         return table
     return table[: table.rindex(b"\n", 0, _TABLE_BYTES) + 1]
 
 
-def _facts(how, name, value, thorough):
+def _facts(how: Facts, name: str, value: Any, thorough: bool) -> Fields:
     """(dtype, shape, bytes, device) as text."""
     try:
         return how(name, value, thorough)
@@ -181,21 +198,21 @@ def _facts(how, name, value, thorough):
         return _UNKNOWN
 
 
-def _line_end(kind, fields):
-    columns = type_name(kind), *map(str, fields)
+def _line_end(kind: type, fields: Fields) -> str:
+    columns: Iterable[str] = (type_name(kind), *map(str, fields))
     if not "".join(columns).isprintable():  # much faster than to look for a break
         columns = (_BREAKS.sub("?", column) for column in columns)
     return "\t" + "\t".join(columns) + "\n"
 
 
-def _definition_facts(name, value, thorough):
+def _definition_facts(name: str, value: object, thorough: bool) -> Fields:
     return _UNKNOWN
 
 
-def _length_facts(base):
+def _length_facts(base: Any) -> Facts:
     """The length: of texts as bytes, of containers as shape; found without a subclass's code."""
 
-    def facts(name, value, thorough):
+    def facts(name: str, value: Any, thorough: bool) -> Fields:
         length = str(base.__len__(value))
         return ("-", "-", length, "-") if base in _TEXTS else ("-", length, "-", "-")
 
@@ -203,32 +220,32 @@ def _length_facts(base):
 
 
 @functools.lru_cache(maxsize=1 << 8)
-def _dtype_name(dtype):
+def _dtype_name(dtype: torch.dtype | numpy.dtype) -> str:
     """Cached, since NumPy takes 5 µs for it."""
     return str(dtype).removeprefix("torch.")
 
 
-def _tensor_facts(name, tensor, thorough):
+def _tensor_facts(name: str, tensor: torch.Tensor, thorough: bool) -> Fields:
     size = tensor.numel() * tensor.element_size()
     return (_dtype_name(tensor.dtype), _shape(tensor.shape), str(size), str(tensor.device))
 
 
-def _array_facts(name, array, thorough, place="cpu"):
+def _array_facts(name: str, array: numpy.ndarray, thorough: bool, place: str = "cpu") -> Fields:
     return (_dtype_name(array.dtype), _shape(array.shape), str(array.nbytes), place)
 
 
-def _cupy_facts(name, array, thorough):
+def _cupy_facts(name: str, array: Any, thorough: bool) -> Fields:
     return _array_facts(name, array, thorough, f"cuda:{array.device.id}")
 
 
-def _shape(shape):
+def _shape(shape: Iterable[int]) -> str:
     return ",".join(map(str, shape)) or "()"
 
 
-def _measure(fact):
+def _measure(fact: Callable[[Any], Fields]) -> Facts:
     """Caches the facts of objects that must be walked: modules and data frames."""
 
-    def facts(name, value, thorough):
+    def facts(name: str, value: Any, thorough: bool) -> Fields:
         known = _measured.get(name)
         if known is not None and known[0]() is value and not thorough:
             return known[1]
@@ -239,7 +256,7 @@ def _measure(fact):
     return facts
 
 
-def _module_facts(module):
+def _module_facts(module: torch.nn.Module) -> Fields:
     params = list(module.parameters())
     size = sum(p.numel() * p.element_size() for p in params)
     kinds = {_dtype_name(p.dtype) for p in params}
@@ -252,14 +269,14 @@ def _module_facts(module):
     )
 
 
-def _frame_facts(frame):
+def _frame_facts(frame: Any) -> Fields:
     usage = frame.memory_usage(index=True)
     total = usage if isinstance(usage, int) else int(usage.sum())
     return ("-", _shape(frame.shape), str(total), "cpu")
 
 
 # For libraries that are loaded: a class, and how the facts of its objects are found
-_LIBRARIES = (
+_LIBRARIES: tuple[tuple[str, str, Facts], ...] = (
     ("torch", "Tensor", _tensor_facts),
     ("numpy", "ndarray", _array_facts),
     ("numpy", "generic", _array_facts),
@@ -270,6 +287,6 @@ _LIBRARIES = (
 )
 
 
-def clear():
+def clear() -> None:
     """Forgets what was measured: the namespace is empty."""
     _measured.clear()

@@ -1,5 +1,7 @@
 """Views for people and for tools that read text: text, json, csv, dir, doc; and png."""
 
+from __future__ import annotations
+
 import ast
 import csv
 import io
@@ -30,6 +32,14 @@ from ddip_engine.data.view import (
 )
 from ddip_engine.state import EngineError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+    import numpy
+    from ddip_engine.data.view import Incoming
+
 _OPENS = re.compile(r"\s*[\[({'\"]")  # begins like a list, a tuple, a dict, a quote
 # Text that stands for more than it shows: `[0. ... 0.]`, omitted rows, a value that was cut,
 # `<socket object at 0x7f…>`, the last line of a long data frame or series.
@@ -43,25 +53,25 @@ _OBJECT_VIEWS = ".json, .npy, .safetensors, .pt or .pkl"
 _ROWS = 4096  # of an array, converted to text at once
 
 
-def export_plain(name, value):
+def export_plain(name: str, value: Any) -> Export:
     """str(x) and a newline; long arrays are elided as print does."""
     return _export_bounded(name, f"{plain(name, value)}\n")
 
 
-def plain(name, value):
+def plain(name: str, value: Any) -> str:
     """str(x), unless that would be too long."""
     check_size(name, value)
     text = gpu_text.text(value)
     return f"{value}" if text is None else text
 
 
-def _export_bounded(what, text):
+def _export_bounded(what: str, text: str) -> Export:
     if len(text) > TEXT_BYTES:
         raise too_big(what)
     return export_text(text)
 
 
-def import_plain(name, data, old):
+def import_plain(name: str, data: Incoming, old: Any) -> Any:
     """A Python literal, or else the text itself; one trailing newline is removed.
 
     Text that is not a literal replaces only text: an object's printed form is not the object.
@@ -84,7 +94,7 @@ def import_plain(name, data, old):
     return value
 
 
-def _joins_texts(text, value):
+def _joins_texts(text: str, value: object) -> bool:
     """True for `['a' 'b']`: an array of two texts as it is printed, but a list of one in Python."""
     if not (isinstance(value, list) and len(value) == 1 and isinstance(value[0], (str, bytes))):
         return False
@@ -92,7 +102,7 @@ def _joins_texts(text, value):
     return sum(token.type == tokenize.STRING for token in tokens) > 1
 
 
-def _checked_text(name, text, old):
+def _checked_text(name: str, text: str, old: object) -> str:
     """The text, if it may become the object."""
     if old is not ABSENT and not isinstance(old, str):
         what = f"{name} holds {article(old)} and this is no Python literal"
@@ -103,7 +113,7 @@ def _checked_text(name, text, old):
     return text
 
 
-def _holds_ellipsis(value):
+def _holds_ellipsis(value: object) -> bool:
     """True for a literal that has `...` in it; literals cannot contain themselves."""
     waiting = [value]
     while waiting:
@@ -117,7 +127,7 @@ def _holds_ellipsis(value):
     return False
 
 
-def _jsonable(value):
+def _jsonable(value: Any) -> Any:
     """Arrays and tensors as nested lists, their scalars as numbers."""
     value = gpu.host(value)
     if arrays.is_tensor(value):
@@ -127,7 +137,7 @@ def _jsonable(value):
     raise TypeError(f"JSON has no {type(value).__name__}")
 
 
-def export_json(name, value):
+def export_json(name: str, value: Any) -> Export:
     """JSON, with null for NaN and the infinities, which it does not have."""
     check_size(f"{name}.json", value, arrays.types())
     try:
@@ -137,7 +147,7 @@ def export_json(name, value):
     return _export_bounded(f"{name}.json", text)
 
 
-def import_json(name, data, old):
+def import_json(name: str, data: Incoming, old: object) -> Any:
     """JSON into Python objects."""
     try:
         return json.loads(data.text())
@@ -145,7 +155,7 @@ def import_json(name, data, old):
         raise EngineError(EBADMSG, f"not JSON: {reason(e)}") from e
 
 
-def export_csv(name, value):
+def export_csv(name: str, value: Any) -> Export:
     """A data frame, or the rows of a 2-D array."""
     array = value.detach() if arrays.is_tensor(value) else value
     if hasattr(value, "to_csv"):
@@ -155,7 +165,7 @@ def export_csv(name, value):
         use = f"{name}.{'pt' if arrays.holds_state(value) else 'json'}"
         raise unsupported(name, value, "csv", f"want a data frame or a 2-D array; read {use}")
 
-    def write(file):
+    def write(file: Limited) -> None:
         rows = csv.writer(file, lineterminator="\n")
         for begin in range(0, len(array), _ROWS):
             rows.writerows(array[begin : begin + _ROWS].tolist())
@@ -163,17 +173,17 @@ def export_csv(name, value):
     return _export_lines(name, write)
 
 
-def _export_lines(name, write):
+def _export_lines(name: str, write: Callable[[Limited], object]) -> Export:
     """What write(file) writes to a text file."""
     return export_written(lambda file: write(Limited(file, name, "csv")))
 
 
-def export_dir(name, value):
+def export_dir(name: str, value: Any) -> Export:
     """Attribute names, one a line."""
     return export_text("".join(f"{key}\n" for key in dir(value)))
 
 
-def export_doc(name, value):
+def export_doc(name: str, value: Any) -> Export:
     """What `obj?` prints; without IPython what help(obj) does."""
     name = name.removeprefix(f"{table.MAIN}.")
     is_local = "/" in name or ("." not in name and state.main.__dict__.get(name) is not value)
@@ -184,9 +194,9 @@ def export_doc(name, value):
     return export_text(re.sub(".\b", "", _ANSI.sub("", text)).rstrip("\n") + "\n")
 
 
-def export_png(name, value):
+def export_png(name: str, value: Any) -> Export:
     """A figure, a PIL image, or an array shaped like an image: HxW, HxWxC or CxHxW."""
-    figure = value if hasattr(value, "savefig") else getattr(value, "figure", None)
+    figure: Any = value if hasattr(value, "savefig") else getattr(value, "figure", None)
     if hasattr(figure, "savefig"):
         return export_written(lambda file: figure.savefig(file, format="png"))
     if type(value).__module__.startswith("PIL."):
@@ -194,7 +204,7 @@ def export_png(name, value):
     return Export(_encode_png(*_pixels(name, value)))
 
 
-def _pixels(name, value):
+def _pixels(name: str, value: Any) -> tuple[numpy.ndarray, int, int, int]:
     """(bytes of the rows, width, height, channels) of an image-shaped array."""
     numpy = sys.modules.get("numpy")
     array = value.detach().cpu() if arrays.is_tensor(value) else value
@@ -215,13 +225,13 @@ def _pixels(name, value):
     return numpy.ascontiguousarray(array).reshape(height, -1), width, height, channels
 
 
-def _is_unit(numpy, value, array):
+def _is_unit(numpy: Any, value: Any, array: numpy.ndarray) -> bool:
     """True for brightness in 0..1: booleans, or floating point that stays in that range."""
     dtype = str(value.dtype)
     return "bool" in dtype or ("float" in dtype and array.size > 0 and not (array > 1).any())
 
 
-def _encode_png(rows, width, height, channels):
+def _encode_png(rows: Iterable[Any], width: int, height: int, channels: int) -> bytes:
     colour = {1: 0, 3: 2, 4: 6}[channels]
     raw = b"".join(b"\0" + row.tobytes() for row in rows)
     parts = (

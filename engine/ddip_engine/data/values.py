@@ -4,6 +4,8 @@ The service threads read, even while a cell runs; the main thread pushes, delete
 between cells.
 """
 
+from __future__ import annotations
+
 import functools
 import unicodedata
 from errno import EAGAIN, EBADMSG, EINVAL, ENOENT, EOPNOTSUPP
@@ -28,8 +30,22 @@ from ddip_engine.data import (
 from ddip_engine.data.view import ABSENT, Incoming, article, reason, refusal_of
 from ddip_engine.state import EngineError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypeAlias, TypeVar
+
+    from ddip_engine.data.state_dicts import Undo
+    from ddip_engine.data.view import Export
+
+    T = TypeVar("T")
+    Exporter: TypeAlias = Callable[[str, Any], Export]  # of a name and its object
+    # of a name, the bytes, and what the name holds or ABSENT
+    Importer: TypeAlias = Callable[[str, Incoming, Any], Any]
+    Step: TypeAlias = Callable[[], Any] | None  # of commit()
+
 # view -> (object to bytes, bytes to object); None if this direction does not exist.
-VIEWS = {
+VIEWS: dict[str, tuple[Exporter, Importer | None]] = {
     "": (texts.export_plain, texts.import_plain),
     "text": (texts.export_plain, texts.import_plain),
     "json": (texts.export_json, texts.import_json),
@@ -49,24 +65,25 @@ _COPIED = ("pkl", "p5", "pt")
 _STATE_VIEWS = ("safetensors", "pt")  # into a module or optimizer: load_state_dict
 _ATTEMPTS = 3  # to read an object that a running cell keeps changing
 
-_pending = None  # functions: (what commit(True) does, what undoes put()); None: nothing is pending
+# functions: (what commit(True) does, what undoes put()); None: nothing is pending
+_pending: tuple[Step, Step] | None = None
 
 
-def _view(name):
+def _view(name: str) -> tuple[Exporter, Importer | None]:
     if name not in VIEWS:
         known = " ".join(view for view in VIEWS if view)
         raise EngineError(EINVAL, f"no view .{name}; there are: {known}")
     return VIEWS[name]
 
 
-def _lookup(path):
+def _lookup(path: str) -> Any:
     """The object that a name or an attribute, `a.b.c`, refers to; `__main__` is the namespace.
     `SCOPE:a` is in a frame, see frames.value(); `a/KEY/KEY` in an object, see inside.items()."""
     name, value, keys = _begin(path)
     return inside.items(name, value, keys)[-1]
 
 
-def _begin(path):
+def _begin(path: str) -> tuple[str, Any, list[str]]:
     """(the name, the object, the keys in it) of a path."""
     name, *keys = path.split("/")
     scope, _, name = name.rpartition(":")
@@ -83,19 +100,20 @@ def _begin(path):
     return name, value, keys
 
 
-def _shown(path):
+def _shown(path: str) -> str:
     """How messages call what a path refers to."""
     name, *keys = path.split("/")
     return inside.shown(name.rpartition(":")[2], keys)
 
 
-def names_inside(path):
-    """The entries of the object that the path `…/` refers to, see inside.names()."""
+def names_inside(path: str) -> Export:
+    """The entries of the object that the path `…/` refers to, see inside.names(). Raises
+    EngineError."""
     name, value, keys = _begin(path.removesuffix("/"))
     return inside.names(name, value, keys)
 
 
-def has_inside(path):
+def has_inside(path: str) -> tuple[bool, str]:
     """(is there such an entry, or with a `/` at the end such an object to look into?, why not)."""
     try:
         name, value, keys = _begin(path.removesuffix("/"))
@@ -106,7 +124,7 @@ def has_inside(path):
     return True, ""
 
 
-def _attribute(name, value, attribute):
+def _attribute(name: str, value: Any, attribute: str) -> Any:
     """Refuses properties: what they compute is the program's business."""
     if isinstance(getattr(type(value), attribute, None), (property, functools.cached_property)):
         raise EngineError(EOPNOTSUPP, f"{name}.{attribute} is a property: nothing computes it here")
@@ -116,12 +134,16 @@ def _attribute(name, value, attribute):
         raise EngineError(ENOENT, f"{name} has no {attribute} ({reason(e)})") from None
 
 
-def get(name, view, op="", fd=-1, export_part=across_ranks.export):
+def get(
+    name: str, view: str, op: str = "", fd: int = -1, export_part: Exporter = across_ranks.export
+) -> Export:
     """The object that the name is bound to now, as a view.Export.
 
     With an OP, this rank's part of an object over all ranks, by export_part(name, object). With a
-    descriptor as well, the view of the object made from all parts, whose bytes the descriptor
-    holds. For the OP `same`, the view in host memory.
+    descriptor as well, which stays the caller's, the view of the object made from all parts, whose
+    bytes the descriptor holds. For the OP `same`, the view in host memory.
+
+    Raises EngineError, also for whatever the object's own code raises.
     """
     export, _ = _view(view)
     path, name = name, _shown(name)
@@ -138,7 +160,7 @@ def get(name, view, op="", fd=-1, export_part=across_ranks.export):
     return _export(export, name, view, _lookup(path))
 
 
-def _export(export, name, view, value):
+def _export(export: Exporter, name: str, view: str, value: Any) -> Export:
     for _ in range(_ATTEMPTS):
         try:
             if view in _COPIED:
@@ -151,21 +173,24 @@ def _export(export, name, view, value):
     raise EngineError(EAGAIN, f"{name} changes while it is read: try again")
 
 
-def _path(name, view):
+def _path(name: str, view: str) -> str:
     return f"{name}.{view}" if view and view != "fingerprint" else name
 
 
-def _changed_meanwhile(error):
+def _changed_meanwhile(error: BaseException) -> bool:
     """True for "dictionary changed size during iteration", "deque mutated during iteration"."""
     return raised.is_a(error, RuntimeError) and "during iteration" in reason(error)
 
 
-def _call(function, *args):
+def _call(function: Callable[..., T], *args: Any) -> T:
     return function(*args)
 
 
-def put(name, view, op, fd, size, call=_call):
-    """Decodes pushed bytes; nothing is bound until commit(True).
+def put(
+    name: str, view: str, op: str, fd: int, size: int, call: Callable[..., Any] = _call
+) -> None:
+    """Decodes pushed bytes; nothing is bound until commit(True). fd: a memfd that has `size` bytes,
+    which stays the caller's. Raises EngineError, and then nothing has changed.
 
     call(function, *args) calls the function, and may raise state.Cancelled in it at any time.
     """
@@ -177,7 +202,8 @@ def put(name, view, op, fd, size, call=_call):
     else:
         check_name(name)
         old = state.main.__dict__.get(name, ABSENT)
-    undo, loads = [], view in _STATE_VIEWS and arrays.holds_state(old) and not op
+    undo: list[Undo] = []
+    loads = view in _STATE_VIEWS and arrays.holds_state(old) and not op
     try:
         value = call(_decode, name, view, op, Incoming(fd, size), old, undo if loads else None)
         if change is not None and not loads:
@@ -190,14 +216,16 @@ def put(name, view, op, fd, size, call=_call):
     _pending = (None, undo[0]) if undo else ((lambda: _bind(name, value)), None)
 
 
-def _bind(name, value):
+def _bind(name: str, value: Any) -> Any:
     """Binds the name. Returns what it was bound to before."""
     names = state.main.__dict__
     old, names[name] = names.get(name), value
     return old
 
 
-def _decode(name, view, op, incoming, old, undo):
+def _decode(
+    name: str, view: str, op: str, incoming: Incoming, old: Any, undo: list[Undo] | None
+) -> Any:
     """The object that this rank makes from the bytes. If undo is a list, the object is loaded into
     the old one, and a function that undoes that is appended: loading may fail, and a rank where it
     does must be able to stop all the others."""
@@ -216,8 +244,9 @@ def _decode(name, view, op, incoming, old, undo):
     return value
 
 
-def commit(keep):
-    """Does what put() or move() prepared, or leaves everything as it was before.
+def commit(keep: int) -> list[Any]:
+    """Does what put() or move() prepared, or with keep=False leaves everything as it was before.
+    Raises EngineError(EINVAL) if nothing is there to be kept.
 
     Returns the objects that the caller releases: their own code may run then.
     """
@@ -232,7 +261,7 @@ def commit(keep):
     return [pending, function() if function is not None else None]
 
 
-def check_name(name):
+def check_name(name: str) -> None:
     """Refuses a name that no variable can have, or that means another in source (PEP 3131)."""
     if not table.is_name(name):
         raise EngineError(EINVAL, f"'{name}' is not a valid variable name")
@@ -242,19 +271,19 @@ def check_name(name):
         raise EngineError(EINVAL, text)
 
 
-def delete(name):
-    """Removes the name. Returns what it was bound to."""
+def delete(name: str) -> Any:
+    """Removes the name. Returns what it was bound to. Raises EngineError(ENOENT)."""
     _lookup(name)
     return state.main.__dict__.pop(name)
 
 
-def move(old, new):
-    """Renames at commit(True), which replaces what the new name held."""
+def move(old: str, new: str) -> None:
+    """Renames at commit(True), which replaces what the new name held. Raises EngineError."""
     global _pending
     check_name(new)
     _lookup(old)
     _pending = (lambda: _rename(old, new)), None
 
 
-def _rename(old, new):
+def _rename(old: str, new: str) -> Any:
     return _bind(new, state.main.__dict__.pop(old))
