@@ -134,6 +134,21 @@ class Lint(unittest.TestCase):
             list(self.names["of_torch"](ast.parse("a.torch_x; sys.modules['os'].name"))), []
         )
 
+    def test_annotations_never_run(self):
+        text = "import os\nTYPE_CHECKING = False\nif TYPE_CHECKING:\n    from torch import New\n"
+        text += "    import _typeshed\nx: torch.New = torch.one\n"
+        text += (
+            "def f(a: torch.New, *b: torch.New) -> torch.New:\n    y: torch.New\n    torch.two\n"
+        )
+        names = [name for _, name in self.names["of_torch"](ast.parse(text))]
+        self.assertEqual((len(names), names.count("torch.New")), (8, 6))
+        lazy = self.names["running"]("from __future__ import annotations\n" + text)
+        names = [name for _, name in self.names["of_torch"](lazy)]
+        self.assertEqual(names, ["torch.one", "torch.two"])
+        self.assertEqual(list(self.names["accesses"](lazy)), [])
+        eager = self.names["running"](text)
+        self.assertEqual(len(list(self.names["of_torch"](eager))), 8)
+
     def test_what_is_declared_public_is_there_in_this_torch(self):
         done = subprocess.run(
             [sys.executable, self.script, "--torch"], capture_output=True, text=True
