@@ -117,6 +117,67 @@ def test_a_thread_forks():
         same(a.run(0, "status")[0].value, b"7")
 
 
+def test_streams_of_none():
+    """Its own are there, whatever `sys` has in their place."""
+    with Agent() as a:
+        a.spawn(0)
+        for how in ("import sys; {0} = None", "del {0}"):
+            names = (f"sys.{name}" for name in ("stdout", "__stdout__", "stderr", "__stderr__"))
+            code = "\n".join(map(how.format, names))
+            r, _, err = a.run(0, code)
+            same((r.outcome, err.count(b"it is the rank's own again")), (OK, 2))
+            a.run(0, "sys.__stdout__, sys.__stderr__ = sys.stdout, sys.stderr")
+            same(a.run(0, "print('shown')")[1], b"shown\n")
+
+
+ENDS = """
+import os, sys
+def forked():
+    if pid := os.fork():
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+"""
+CLOSES = """
+if (status := forked()) is None:
+    {}
+"""
+
+
+def test_a_child_closes_its_streams():
+    """It ends as with Python, not as a rank."""
+    with Agent() as a:
+        a.spawn(0)
+        a.run(0, ENDS)
+        for status, code in (
+            (0, "sys.stdout.close(); sys.stderr.close()"),
+            (0, "sys.stdout = sys.stderr = None"),
+            (1, "sys.stderr.close(); 1 / 0"),
+            (3, "sys.stdout.close(); sys.exit(3)"),
+            (120, "sys.stdout = open('/dev/full', 'w'); print(1)"),
+        ):
+            same(a.run(0, CLOSES.format(code))[2], b"")
+            same(a.run(0, "status")[0].value, b"%d" % status)
+
+
+ENDED = """
+import atexit, os
+from ddip_engine.cells import program
+getpid, program._running = os.getpid, object()
+def late():
+    program._running, os.getpid = None, getpid
+    return getpid()
+os.getpid = late
+program._register(print)
+atexit.unregister(print)
+"""
+
+
+def test_a_thread_registers_at_the_end():
+    """A thread of a program that has just ended: the function is the rank's."""
+    with Agent() as a:
+        a.spawn(0)
+        same(a.run(0, ENDED)[0].error, "")
+
+
 ALL_SIGNALS = """
 import signal
 seen = []

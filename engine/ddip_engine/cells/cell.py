@@ -3,6 +3,8 @@
 Trims tracebacks, keeps sources and runs coroutines; the runners are plain.py and shell.py.
 """
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import io
@@ -15,6 +17,24 @@ import tokenize
 
 from ddip_engine import raised
 from ddip_engine.cells import freed
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from contextlib import AbstractContextManager
+    from types import FrameType, TracebackType
+    from typing import Any, TypedDict, TypeVar
+
+    T = TypeVar("T")
+
+    class Freed(TypedDict, total=False):
+        freed: str  # see freed.py
+
+    class Failure(Freed):  # the content of an `error` message of the Jupyter protocol
+        ename: str
+        evalue: str
+        traceback: list[str]
+
 
 _COOKIE = re.compile(rb"(?:.*\n)?.*coding")  # in the first two lines
 _BOM = "\ufeff"  # some editors write it at the beginning of a file
@@ -37,23 +57,25 @@ class Interruptible:
     the cell's code begins, or never. A second one is raised anywhere: something there hangs.
     """
 
+    file: str  # as tracebacks name its code
     users = True  # code of the user's: the program's signal handlers run in it
 
-    def __init__(self, number):
+    def __init__(self, number: int) -> None:
         self.number = number
         self.interrupted = False  # a KeyboardInterrupt was raised in it
-        self.interrupted_late = False  # an interrupt came but was never raised
+        # an interrupt came but was never raised: True, or what _ddip.leave() has returned
+        self.interrupted_late: int = False
         self.in_code = True  # False: what runs is neither its code nor a callback of the user's
-        self.held = None  # the exception of an interrupt that came meanwhile
+        self.held: BaseException | None = None  # the exception of an interrupt that came meanwhile
 
-    def on_held(self):
+    def on_held(self) -> None:
         """Called when an interrupt is held. What waits in its place replaces it."""
 
-    def code(self):
+    def code(self) -> AbstractContextManager[None]:
         """A context: its body is code of the user."""
         return contextlib.nullcontext() if self.in_code else _Code(self)
 
-    def explain(self, function, *args):
+    def explain(self, function: Callable[..., T], *args: Any) -> T:
         """Returns function(*args), which shows how the code has failed. The text and the notes of
         an exception are code of the user: an interrupt ends that, and is held for what follows."""
         before, self.interrupted = self.interrupted, False
@@ -65,13 +87,13 @@ class Interruptible:
                 self.held = KeyboardInterrupt()
             self.interrupted = before
 
-    def holds(self, frame):
+    def holds(self, frame: FrameType | None) -> bool:
         """True if an interrupt that finds the main thread in this frame must be held."""
         if frame is not None and frame.f_code is _Code.__exit__.__code__:
             return True  # the code has ended, though in_code may not say so yet
         return not self.in_code and self.held is None
 
-    def raise_held(self):
+    def raise_held(self) -> None:
         """Raises the interrupt that is held, if there is one."""
         held, self.held = self.held, None
         if held is not None:
@@ -80,52 +102,54 @@ class Interruptible:
 
 
 class _Code:
-    def __init__(self, cell):
+    def __init__(self, cell: Interruptible) -> None:
         self.cell = cell
 
-    def __enter__(self):
+    def __enter__(self) -> None:
         self.cell.in_code = True
 
-    def __exit__(self, *exc_info):
+    def __exit__(self, *exc_info: object) -> None:
         self.cell.in_code = False
 
 
 class Cell(Interruptible):
     """One cell as it is run: its text without the directive, and the program it belongs to."""
 
-    def __init__(self, number, source):
+    def __init__(self, number: int, source: bytes) -> None:
         """source: bytes as submitted. Raises SyntaxError if they or the directive are malformed."""
         super().__init__(number)
-        self.argv = None  # of a `# ddip:` cell; None for a plain cell
-        self.program = None  # a Program; None for a cell
-        self.saved = None  # (verb, token, directory) of a cell that saves or loads the names
-        self.frame = None  # the number of the frame of the last failure in which it runs
+        self.argv: list[str] | None = None  # of a `# ddip:` cell; None for a plain cell
+        self.program: Program | None = None  # None for a cell
+        # (verb, token, directory) of a cell that saves or loads the names
+        self.saved: tuple[str, str, str] | None = None
+        # the number of the frame of the last failure in which it runs
+        self.frame: int | None = None
         self.file = "<cell %d>" % number  # as tracebacks name it
-        self.inner = {}  # the text of a cell that ran within it -> its file name
+        self.inner: dict[str, str] = {}  # the text of a cell that ran within it -> its file name
         if not source.startswith(_COMMENT):
             self.source = _decode(source)
             return
         first, _, rest = source.partition(b"\n")
-        if found := _SAVED.fullmatch(first):
-            verb, token, path = found.groups()
+        if saved := _SAVED.fullmatch(first):
+            verb, token, path = saved.groups()
             self.saved = verb.decode(), token.decode(), os.fsdecode(path)
             self.source = first.decode("utf-8", "replace")
             return
-        first = first.decode("utf-8", "replace").removeprefix(_BOM).rstrip()
-        if found := _PROGRAM.fullmatch(first):
+        line = first.decode("utf-8", "replace").removeprefix(_BOM).rstrip()
+        if found := _PROGRAM.fullmatch(line):
             self.program = Program(found.group(1))
             self.file = self.program.file()
             self.source = _decode(rest)
-        elif found := _FRAME.fullmatch(first):
+        elif found := _FRAME.fullmatch(line):
             self.frame = _frame(found.group(1).strip())
             self.source = _decode(rest)
-        elif found := _DIRECTIVE.fullmatch(first):
+        elif found := _DIRECTIVE.fullmatch(line):
             self._become_program(found.group(1))
             self.source = _decode(rest)
         else:
             self.source = _decode(source)
 
-    def file_of(self, text, raw):
+    def file_of(self, text: str, raw: str) -> str:
         """The file name for the code of this cell, or of one within it, as `%run NOTEBOOK` runs.
 
         raw: the text before magics are expanded.
@@ -134,24 +158,24 @@ class Cell(Interruptible):
             return self.file
         return self.inner.setdefault(text, "<cell %d.%d>" % (self.number, len(self.inner) + 1))
 
-    def owns(self, file):
+    def owns(self, file: str) -> bool:
         """True if this is the file name of its code, or of a cell within it."""
         return file == self.file or file.startswith("<cell %d." % self.number)
 
-    def hides(self, frame):
+    def hides(self, frame: FrameType) -> bool:
         """True for a frame that tracebacks must not show: of the engine's code, and of IPython's,
         which hides them too, unless a program imports it."""
         name = frame.f_globals.get("__name__")
         package = name.partition(".")[0] if isinstance(name, str) else ""
         return package == "ddip_engine" or (package == "IPython" and self.program is None)
 
-    def forget_lines(self, needed):
+    def forget_lines(self, needed: Callable[[str], object]) -> None:
         """Drops the lines of its code and of the cells within it, unless needed(text)."""
         for text, file in ((self.source, self.file), *self.inner.items()):
             if not needed(text):
                 linecache.cache.pop(file, None)
 
-    def _become_program(self, words):
+    def _become_program(self, words: str) -> None:
         """Takes argv from the directive, whose line is dropped so that line numbers are the
         file's."""
         try:
@@ -167,38 +191,38 @@ class Cell(Interruptible):
 class Program:
     """The contents of a `# ddip run:` line: how a program was started."""
 
-    def __init__(self, text):
+    def __init__(self, text: str) -> None:
         try:
             said = json.loads(text)
         except ValueError as e:
             raise SyntaxError("first line: want '%s': %s" % (_FORM, e)) from None
         if not isinstance(said, dict):
             raise SyntaxError("first line: want '%s'" % _FORM)
-        self.argv = _texts(said.get("argv"), "argv", list)
-        self.module = _said(said.get("module"), "module", (str, type(None)))
-        self.cwd = _said(said["cwd"] if "cwd" in said else os.getcwd(), "cwd", str)
-        self.env = _texts(said.get("env", {}), "env", dict)
+        self.argv: list[str] = _texts(said.get("argv"), "argv", list)
+        self.module: str | None = _said(said.get("module"), "module", (str, type(None)))
+        self.cwd: str = _said(said["cwd"] if "cwd" in said else os.getcwd(), "cwd", str)
+        self.env: dict[str, str] = _texts(said.get("env", {}), "env", dict)
         # in place of what the engine sets: how it was launched
-        self.launch = _texts(said.get("launch", {}), "launch", dict)
+        self.launch: dict[str, str] = _texts(said.get("launch", {}), "launch", dict)
         # the folder whose files come with the program, and the variable that holds them; or neither
-        self.beside = _texts(said.get("beside", []), "beside", list)
-        self.keep = _said(said.get("keep", False), "keep", bool)
+        self.beside: list[str] = _texts(said.get("beside", []), "beside", list)
+        self.keep: bool = _said(said.get("keep", False), "keep", bool)
         # name of a stream -> the rank whose stream of that name a terminal shows
-        self.terminal = _said(said.get("terminal", {}), "terminal", dict)
+        self.terminal: dict[str, object] = _said(said.get("terminal", {}), "terminal", dict)
         # the ranks whose standard input is not at its end; None: all
-        self.stdin = _said(said.get("stdin"), "stdin", (list, type(None)))
+        self.stdin: list[object] | None = _said(said.get("stdin"), "stdin", (list, type(None)))
         if not self.argv and not self.module:
             raise SyntaxError("first line: want '%s': there is no FILE and no module" % _FORM)
 
-    def is_file(self):
+    def is_file(self) -> bool:
         """False if it is a module, or comes from standard input."""
         return not self.module and self.argv[0] != "-"
 
-    def gets_input(self, rank):
+    def gets_input(self, rank: int) -> bool:
         """False if standard input of this rank is at its end from the beginning."""
         return self.stdin is None or rank in self.stdin
 
-    def file(self):
+    def file(self) -> str:
         """The file name of the program's code, as Python makes it; a module's is known only once
         it runs."""
         if self.module:
@@ -208,7 +232,7 @@ class Program:
         return os.path.join(self.cwd, self.argv[0])
 
 
-def _frame(word):
+def _frame(word: str) -> int:
     """The number of a frame. Raises SyntaxError."""
     if re.fullmatch("[0-9]{1,4}", word):
         return int(word)
@@ -219,13 +243,13 @@ def _frame(word):
     )
 
 
-def _said(value, key, kind):
+def _said(value: Any, key: str, kind: type | tuple[type, ...]) -> Any:
     if not isinstance(value, kind):
         raise SyntaxError("first line: '%s' has the wrong type; want '%s'" % (key, _FORM))
     return value
 
 
-def _texts(value, key, kind):
+def _texts(value: Any, key: str, kind: type) -> Any:
     """Checks a list or dict of strings: a process cannot be passed NUL bytes."""
     items = [*_said(value, key, kind)]
     if kind is dict:
@@ -236,7 +260,7 @@ def _texts(value, key, kind):
     return value
 
 
-def _decode(source):
+def _decode(source: bytes) -> str:
     """Decodes a source as UTF-8, or as the coding cookie in its first two lines says."""
     try:
         if b"coding" not in source or not _COOKIE.match(source):  # detection is slow
@@ -258,15 +282,19 @@ def _decode(source):
 class Ended:
     """How the code ended: its exception, if any, and its result as text, if any."""
 
-    def __init__(self, error=None, syntax=False, value=""):
+    def __init__(
+        self, error: BaseException | None = None, syntax: bool = False, value: Any = ""
+    ) -> None:
+        """value: of work of the engine itself, what its function returns."""
         self.error = error
         self.syntax = syntax
         self.value = value
 
 
-def trim(error, cell):
+def trim(error: BaseException, cell: Cell) -> None:
     """Removes the frames above the cell's code, and those that it hides, from the tracebacks of an
     exception, of its causes and contexts, and of the exceptions in its group."""
+    seen: set[int]
     waiting, seen = [error], set()
     while waiting:
         error = waiting.pop()
@@ -279,7 +307,7 @@ def trim(error, cell):
         waiting += raised.parts(error)
 
 
-def _cut(tb, cell):
+def _cut(tb: TracebackType | None, cell: Cell) -> TracebackType | None:
     """Returns the traceback without these frames. Changes it in place."""
     at = tb
     while at is not None and not cell.owns(at.tb_frame.f_code.co_filename):
@@ -298,7 +326,7 @@ def _cut(tb, cell):
     return following
 
 
-def remember_source(name, source):
+def remember_source(name: str, source: str) -> None:
     """Lets tracebacks and inspect.getsource find the lines of a cell."""
     one_line = "\n" not in source and "\r" not in source
     lines = [source] if one_line and source else io.StringIO(source, newline=None).readlines()
@@ -307,7 +335,7 @@ def remember_source(name, source):
     linecache.cache[name] = (len(source), None, lines, name)
 
 
-def ends_in_semicolon(source):
+def ends_in_semicolon(source: str) -> bool:
     """True if the last token is a semicolon, whatever comment follows it."""
     ends = (tokenize.ENDMARKER, tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT)
     try:
@@ -318,7 +346,7 @@ def ends_in_semicolon(source):
     return bool(told) and told[-1].string == ";"
 
 
-def bound(text, end_bytes=0):
+def bound(text: str, end_bytes: int = 0) -> str:
     """Cuts a text to a megabyte, if it is longer; keeps end_bytes of its end."""
     if len(text) <= _TOLD_BYTES // 4:  # UTF-8 has at most 4 bytes a character
         return text
@@ -331,12 +359,12 @@ def bound(text, end_bytes=0):
     return f"{begin}… cut, {cut} bytes" + (f" …{end}" if end else "")
 
 
-def bound_traceback(text):
+def bound_traceback(text: str) -> str:
     """The same for a traceback, whose middle is cut."""
     return bound(text, _END_BYTES)
 
 
-def message(error):
+def message(error: object) -> str:
     """str() of an exception, or of any object, bounded; never raises."""
     try:
         return bound(str(error))
@@ -344,7 +372,7 @@ def message(error):
         return f"<{type(error).__name__} whose text raises {type(e).__name__}>"
 
 
-def describe(error):
+def describe(error: BaseException) -> Failure:
     """The content of an `error` message of the Jupyter protocol, uncoloured."""
     return {
         "ename": raised.name(error),
@@ -354,10 +382,11 @@ def describe(error):
     }
 
 
-_loop = None  # shared by all cells: tasks that a cell leaves continue in the next one that awaits
+# shared by all cells: tasks that a cell leaves continue in the next one that awaits
+_loop: asyncio.AbstractEventLoop | None = None
 
 
-def run_async(coroutine):
+def run_async(coroutine: Coroutine[Any, Any, T]) -> T:
     """Runs a cell that awaits. An interrupt cancels it: it would continue in the next one."""
     global _loop
     if _loop is None or _loop.is_closed():

@@ -5,6 +5,8 @@ A cell whose first line is `# ddip run: JSON` is a program (cell.py parses that 
 program changed in its surroundings is restored when it is done; its variables stay.
 """
 
+from __future__ import annotations
+
 import atexit
 import contextlib
 import importlib
@@ -22,6 +24,21 @@ from ddip_engine.cells import beside, colour, program_end, shell, streams
 from ddip_engine.cells import cell as cells
 from ddip_engine.groups import dist
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from typing import Any, NoReturn, TypeVar
+
+    from ddip_engine.cells.cell import Cell, Ended, Program
+    from ddip_engine.patches import Row
+
+    T = TypeVar("T")
+    AtExit = tuple[Callable[..., object], tuple[Any, ...], dict[str, Any]]
+    # what os.execve() takes
+    Path = str | bytes | os.PathLike[Any]
+    Argv = tuple[Any, ...] | list[Any]
+    Env = Mapping[Any, Any]
+
 _MAIN_NAMES = (
     "__file__", "__spec__", "__package__", "__loader__", "__cached__", "__doc__", "__annotations__",
 )  # fmt: skip
@@ -33,19 +50,21 @@ _NOT_SENT = "with a program go the modules beside it that its import statements 
 _HOOKS = ("excepthook", "unraisablehook", "displayhook")
 _real_register, _real_unregister = atexit.register, atexit.unregister
 _real_execve = os.execve
-_running = None  # the _Surroundings of the running program
+_running: _Surroundings | None = None  # of the running program
 
 
-def run_cell(cell):
+def run_cell(cell: Cell) -> Ended:
     """Runs the program to its end. Returns cell.Ended."""
     cell.in_code = False  # it has not begun
-    ended = _execute(cell)
-    _report(ended)
+    around = _running
+    assert around is not None  # surroundings() has set it
+    ended = _execute(cell, around.program)
+    _report(ended, around)
     for step in program_end.STEPS:
         try:
             with cell.code():
                 cell.raise_held()  # the step may wait for threads without end
-                step(_running)
+                step(around)
         except BaseException as e:  # like Python's own shutdown: reports it and continues
             program_end.complain("at the end of the program", e)
             if raised.is_a(e, KeyboardInterrupt) and ended.error is None:
@@ -53,8 +72,8 @@ def run_cell(cell):
     return ended
 
 
-def _execute(cell):
-    names, program = state.main.__dict__, cell.program
+def _execute(cell: Cell, program: Program) -> Ended:
+    names = state.main.__dict__
     try:
         with cell.code():
             cell.raise_held()
@@ -64,7 +83,8 @@ def _execute(cell):
                 cells.remember_source(cell.file, cell.source)
                 exec(compile(cell.source, cell.file, "exec", 0, True), names)
     except (SyntaxError, ValueError) as e:
-        outside = raised.trace(e).tb_next is None  # no frame but this one: none of it ran
+        # no frame but this one: none of it ran
+        outside = raised.trace(e).tb_next is None  # type: ignore[union-attr]
         return cells.Ended(e, syntax=outside and not program.module)
     except BaseException as e:
         return cells.Ended(e)
@@ -74,14 +94,14 @@ def _execute(cell):
     return cells.Ended()
 
 
-def _run_module(name):
+def _run_module(name: str) -> None:
     if (run := patches.RUN_MODULE.get()) is not None:
         run(name)
     else:  # in a namespace of its own
         runpy.run_module(name, run_name="__main__", alter_sys=True)
 
 
-def _report(ended):
+def _report(ended: Ended, around: _Surroundings) -> None:
     """Shows how the program failed, through its own sys.excepthook if it has one."""
     error = ended.error
     if error is None:
@@ -93,19 +113,19 @@ def _report(ended):
         return
     if state.host and raised.is_a(error, ModuleNotFoundError) and hasattr(error, "add_note"):
         error.add_note(f"It is not on host {state.host}: {_NOT_SENT}")
-    cells.trim(error, _running.cell)
-    if sys.excepthook is not _running.hooks["excepthook"]:
+    cells.trim(error, around.cell)
+    if sys.excepthook is not around.hooks["excepthook"]:
         try:
-            with _running.cell.code():
-                _running.cell.raise_held()
+            with around.cell.code():
+                around.cell.raise_held()
                 sys.excepthook(type(error), error, raised.trace(error))
             return
         except BaseException as e:  # then it is shown as usual
             program_end.complain("in sys.excepthook", e)
-    streams.display("error", **_running.cell.explain(_described, error))
+    streams.display("error", **around.cell.explain(_described, error))
 
 
-def _described(error):
+def _described(error: BaseException) -> Mapping[str, object]:
     coloured = {"traceback": colour.render(error)} if shell.available() else {}
     return cells.describe(error) | coloured
 
@@ -116,8 +136,9 @@ def _described(error):
 class _Surroundings:
     """What is around a running program, and what was there before it."""
 
-    def __init__(self, cell):
-        self.cell = cell
+    def __init__(self, cell: Cell) -> None:
+        assert cell.program is not None
+        self.cell, self.program = cell, cell.program
         self.cwd = _directory()  # None: it was removed and can't be restored
         self.environ = dict(os.environ)
         self.argv, self.path = sys.argv, list(sys.path)
@@ -129,25 +150,27 @@ class _Surroundings:
         self.umask = _umask()
         self.blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
         self.timers = [each for each in program_end.TIMERS if signal.getitimer(each) != (0, 0)]
-        self.shell = None  # IPython's, while it is hidden
-        self.engine_names = {}  # the engine's in the namespace, while they are hidden
-        self.replaced = []  # (row, what was there) of functions that are replaced
-        self.group = None  # the engine's process group, while it is hidden
-        self.at_exit = []  # (function, args, kwargs) that the program registered
+        self.shell: shell.Hidden | None = None  # IPython's, while it is hidden
+        # the engine's in the namespace, while they are hidden
+        self.engine_names: dict[str, Any] = {}
+        # (row, what was there) of functions that are replaced
+        self.replaced: list[tuple[Row, Any]] = []
+        self.group: dict[str, Any] | None = None  # the engine's process group, while it is hidden
+        self.at_exit: list[AtExit] = []  # (function, args, kwargs) that the program registered
         self.threads = set(threading.enumerate())
-        self.finalizers = set(patches.FINALIZERS.get(()))
+        self.finalizers: set[Any] = set(patches.FINALIZERS.get(()))
         self.children = set(program_end.children())
         self.resources = set(program_end.resources())
 
 
-def _directory():
+def _directory() -> str | None:
     try:
         return os.getcwd()
     except FileNotFoundError:
         return None
 
 
-def _umask():
+def _umask() -> int:
     """Reads it: os.umask() has to change it for a moment, for all threads."""
     with open("/proc/self/status", "rb") as status:
         found = re.search(rb"^Umask:\s*(\d+)", status.read(), re.M)
@@ -159,7 +182,7 @@ def _umask():
 
 
 @contextlib.contextmanager
-def surroundings(cell):
+def surroundings(cell: Cell) -> Iterator[None]:
     """Sets a program's directory, environment, arguments and hooks while it runs."""
     global _running
     _running = around = _Surroundings(cell)
@@ -171,8 +194,8 @@ def surroundings(cell):
         _running = None
 
 
-def _enter(around):
-    program = around.cell.program
+def _enter(around: _Surroundings) -> None:
+    program = around.program
     copies = beside.take(program)
     if copies is not None and program.is_file():
         around.cell.file = os.path.join(copies, os.path.basename(program.argv[0]))
@@ -193,7 +216,7 @@ def _enter(around):
     forget_modules_beside(folder or os.getcwd())
     _set_path(folder)
     for row, ours in _REPLACED.items():
-        around.replaced.append((row, row.replace(lambda _, ours=ours: ours)))
+        around.replaced.append((row, _replace(row, ours)))
     terminals = [k for k, rank in program.terminal.items() if rank == state.rank]
     streams.begin_program(terminals, not program.gets_input(state.rank))
     around.shell = shell.hide()
@@ -202,17 +225,20 @@ def _enter(around):
         around.group = dist.hide_default()
 
 
-def _change_directory(path):
+def _replace(row: Row, function: Callable[..., Any]) -> Any:
+    """Puts this one in its place. Returns what was there; None: it is missing."""
+    return row.replace(lambda _: function)
+
+
+def _change_directory(path: str) -> None:
     try:
         os.chdir(path)
     except OSError as e:
-        text = e.strerror
-        if state.host:
-            text += f" on host {state.host} (`cwd DIR` in ctl sets the directory of programs)"
-        raise OSError(e.errno, text, path) from None
+        text = f" on host {state.host} (`cwd DIR` in ctl sets the directory of programs)"
+        raise OSError(e.errno, f"{e.strerror}{text if state.host else ''}", path) from None
 
 
-def _leave(around):
+def _leave(around: _Surroundings) -> None:
     dist.unhide_default(around.group)
     shell.unhide(around.shell)
     streams.restore_descriptors(around.descriptors)
@@ -222,7 +248,7 @@ def _leave(around):
     signal.pthread_sigmask(signal.SIG_SETMASK, around.blocked)
     for row, real in around.replaced:
         if real is not None:
-            row.replace(lambda _, real=real: real)
+            _replace(row, real)
     _replace_names(around.names)
     state.give_back(state.main, around.engine_names)
     sys.argv = around.argv
@@ -238,9 +264,9 @@ def _leave(around):
         print(f"ddip: the directory {around.cwd} cannot be entered again: {e}", file=sys.stderr)
 
 
-def _set_names(program, file):
+def _set_names(program: Program, file: str) -> None:
     """Gives `__main__` the names that Python gives it; runpy replaces those of a module."""
-    names = {"__spec__": None, "__package__": None, "__doc__": None}
+    names: dict[str, Any] = {"__spec__": None, "__package__": None, "__doc__": None}
     if sys.version_info < (3, 14):  # since then, they are made when they are asked for
         names["__annotations__"] = {}
     if not program.is_file():
@@ -250,7 +276,7 @@ def _set_names(program, file):
     _replace_names(names)
 
 
-def _replace_names(names):
+def _replace_names(names: Mapping[str, Any]) -> None:
     """Of the names that Python gives `__main__`, only these stay there."""
     main = state.main.__dict__
     for name in _MAIN_NAMES:
@@ -258,7 +284,7 @@ def _replace_names(names):
     main.update(names)
 
 
-def environment(given):
+def environment(given: Mapping[str, str]) -> dict[str, str]:
     """The environment of a program that was started with the given one. The group's settings, the
     variables that the engine set, and the names of the host take precedence; the number of threads
     is the caller's, or else torchrun's."""
@@ -271,7 +297,7 @@ def environment(given):
     return env
 
 
-def _set_environment(env):
+def _set_environment(env: Mapping[str, str]) -> None:
     for name in os.environ.keys() - env.keys():
         del os.environ[name]
     for name, value in env.items():
@@ -279,7 +305,7 @@ def _set_environment(env):
             os.environ[name] = value
 
 
-def _set_threads():
+def _set_threads() -> None:
     """Sets torch's number of threads from the environment, as if torch were imported now."""
     get, set_to = patches.THREADS.get(), patches.SET_THREADS.get()
     count = os.environ.get("OMP_NUM_THREADS", "1").partition(",")[0]
@@ -289,7 +315,7 @@ def _set_threads():
         set_to(int(count))
 
 
-def _set_path(folder):
+def _set_path(folder: str) -> None:
     """Sets sys.path as Python does: the program's folder, PYTHONPATH, the installation's own."""
     rest = [each for each in sys.path if each]
     given = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
@@ -297,7 +323,7 @@ def _set_path(folder):
     sys.path[:] = [folder, *(each for each in given if each not in rest), *rest]
 
 
-def forget_modules_beside(folder):
+def forget_modules_beside(folder: str) -> None:
     """Drops the modules that were imported from this folder, and their submodules: they may have
     been edited since, or belong to another program and have the same name."""
     folder = os.path.realpath(folder)
@@ -309,7 +335,7 @@ def forget_modules_beside(folder):
         importlib.invalidate_caches()
 
 
-def _lies_in(folder, name, module):
+def _lies_in(folder: str, name: str, module: object) -> bool:
     """True if this is a module in Python, and is FOLDER/NAME.py or FOLDER/NAME/."""
     if "." in name or name == "__main__":
         return False
@@ -327,34 +353,36 @@ def _lies_in(folder, name, module):
 # ---- functions that a program calls, in the rank's own process only
 
 
-def _own():
-    return _running is not None and os.getpid() == state.pid
+def _own() -> _Surroundings | None:
+    """Of the program that runs in this process."""
+    return _running if os.getpid() == state.pid else None
 
 
-def _register(function, /, *args, **kwargs):
+def _register(function: Callable[..., T], /, *args: Any, **kwargs: Any) -> Callable[..., T]:
     """atexit.register: the program's functions run at its end."""
-    if not _own() or getattr(function, "__module__", None) in _OF_PROCESS:
+    around = _own()
+    if around is None or getattr(function, "__module__", None) in _OF_PROCESS:
         return _real_register(function, *args, **kwargs)
     if not callable(function):
         raise TypeError("the first argument must be callable")
-    _running.at_exit.append((function, args, kwargs))
+    around.at_exit.append((function, args, kwargs))
     return function
 
 
-def _unregister(function):
+def _unregister(function: Callable[..., object]) -> None:
     """atexit.unregister, also for what was registered before the program."""
-    if _running is not None:
-        _running.at_exit = [each for each in _running.at_exit if each[0] != function]
+    if (around := _running) is not None:
+        around.at_exit = [each for each in around.at_exit if each[0] != function]
     _real_unregister(function)
 
 
-def _execv(path, argv):
+def _execv(path: Path, argv: Argv) -> NoReturn:
     _execve(path, argv, os.environ)
 
 
-def _execve(path, argv, env):
+def _execve(path: Path | int, argv: Argv, env: Env) -> NoReturn:
     """os.execve: runs the other program as a child, and exits with its status."""
-    if not _own() or isinstance(path, int):
+    if _own() is None or isinstance(path, int):
         _real_execve(path, argv, env)
     streams.flush()
     status = None
@@ -365,7 +393,7 @@ def _execve(path, argv, env):
     os._exit(status if status >= 0 else 128 - status)
 
 
-_REPLACED = {
+_REPLACED: dict[Row, Callable[..., Any]] = {
     patches.AT_EXIT: _register,
     patches.NOT_AT_EXIT: _unregister,
     patches.EXECV: _execv,
@@ -373,7 +401,7 @@ _REPLACED = {
 }
 
 
-def end_child():
+def end_child() -> None:
     """Runs the inherited exit functions in a child that user code forked and that returned here."""
-    if _running is not None:
-        program_end.end_functions(_running)
+    if (around := _running) is not None:
+        program_end.end_functions(around)

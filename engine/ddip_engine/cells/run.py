@@ -4,6 +4,8 @@ This is what applies with and without IPython; magics and rich display are in sh
 decides whether an interrupt is for this cell.
 """
 
+from __future__ import annotations
+
 import contextlib
 import functools
 import gc
@@ -29,6 +31,20 @@ from ddip_engine.cells import (
 )
 from ddip_engine.data import gpu_report, out_of_memory, table
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+    from types import FrameType
+    from typing import Any, NoReturn, TypeVar
+
+    T = TypeVar("T")
+    C = TypeVar("C", bound=cells.Interruptible)
+    Handler = Callable[[int, FrameType | None], Any] | int | None
+    Told = tuple[int, bytes, str, bytes, bytes]  # outcome, value, error, traceback, digest
+    # outcome, value, error, traceback, table, digest: the first fields of Rrun
+    Outcome = tuple[int, bytes, str, bytes, bytes, bytes]
+
 OK, RAISED, INTERRUPTED, SYNTAX, EXIT, CUT_OFF = range(6)  # enum outcome of wire.h
 
 _DEFINES = re.compile(r"\b(def|class|lambda)\b")
@@ -44,31 +60,33 @@ _LOOKS_BACK = re.compile(
 )
 _TIMEOUT = 1  # of enum interrupt_why in wire.h
 _LAST = ("last_exc", "last_type", "last_value", "last_traceback")
-_cell = None  # the running cell.Cell; None if there is none
+_cell: cells.Interruptible | None = None  # what runs; None if there is nothing
+_NOT_FLUSHED = 120  # Python's exit status for that
 _THOROUGH_S = 0.005  # after a cell that took this long, the time to walk its modules is small
 
 
-def _on_sigint(signum, frame):
+def _on_sigint(signum: int, frame: FrameType | None) -> None:
     """Raises only in user code: a late signal must not hit the engine's own code."""
     if frame is not None and frame.f_code is _guarded.__code__:
         return
-    holds = _cell is not None and _cell.holds(frame)
-    if _cell is not None and not holds and imports.put_off(frame, _cell.number):
+    cell = _cell
+    holds = cell is not None and cell.holds(frame)
+    if cell is not None and not holds and imports.put_off(frame, cell.number):
         return
     if wanted := _ddip.interrupt_wanted():
         why = wanted - 1
         error = interrupts.error(why)
-        if holds:
-            _cell.held = error
-            _cell.on_held()
+        if cell is not None and holds:
+            cell.held = error
+            cell.on_held()
             return
-        if _cell is not None:
-            _cell.interrupted = True
+        if cell is not None:
+            cell.interrupted = True
         state.interrupts += 1
         raise prompts.passing(error, frame, by_person=why == 0)
 
 
-def _probed(signum, frame):
+def _probed(signum: int, frame: FrameType | None) -> None:
     """The probe signal: Python is running handlers, so one of the program's own has taken SIGINT,
     unless an import defers it, or C code ignored it. Or the running request was cancelled."""
     if _ddip.is_cancelled():
@@ -80,7 +98,7 @@ def _probed(signum, frame):
 _OURS = {_ddip.probe_signal(), _ddip.stack_signal(), _ddip.look_signal()}
 
 
-def install():
+def install() -> None:
     """Handles SIGINT; a child that user code forks handles it like any Python program."""
     signal.signal(signal.SIGINT, _on_sigint)
     signal.signal(_ddip.probe_signal(), _probed)
@@ -90,9 +108,9 @@ def install():
     os.register_at_fork(after_in_child=_in_child)
 
 
-def _watched(real):
+def _watched(real: Callable[[int, Handler], Handler]) -> Callable[[int, Handler], Handler]:
     @functools.wraps(real)
-    def watched(signalnum, handler):
+    def watched(signalnum: int, handler: Handler) -> Handler:
         here = os.getpid() == state.pid
         if here and signalnum in _OURS:  # of a program that sets a handler for each signal
             return signal.getsignal(signalnum)
@@ -109,12 +127,12 @@ def _watched(real):
     return watched
 
 
-def _in_child():
+def _in_child() -> None:
     if signal.getsignal(signal.SIGINT) is _on_sigint:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def _armed(cell, runner):
+def _armed(cell: C, runner: Callable[[C], cells.Ended]) -> cells.Ended:
     """Runs user code so that an interrupt for this cell is raised in it, or here."""
     try:
         _ddip.enter(cell.number, cell.users)
@@ -124,7 +142,7 @@ def _armed(cell, runner):
         cell.interrupted_late = _ddip.leave() or cell.held is not None
 
 
-def _guarded(cell, runner):
+def _guarded(cell: C, runner: Callable[[C], cells.Ended]) -> cells.Ended:
     """_armed() that never raises: the only frame from enter to leave that no interrupt may hit.
     What ignores the signal of a timeout, as system(3) does, may return, and the cell with it."""
     try:
@@ -137,17 +155,20 @@ def _guarded(cell, runner):
         return cells.Ended(e)
 
 
-def current():
+def current() -> cells.Interruptible | None:
     """The running cell, None if there is none."""
     return _cell
 
 
-def within(cell, function):
+def within(
+    cell: C, function: Callable[[C], cells.Ended]
+) -> tuple[cells.Ended, BaseException | None]:
     """Returns function(cell), an Ended, while interrupts of the running cell are held, and those of
     this one are raised in its code. Called while the running cell holds them; never raises: returns
     as well what a signal handler of the program's has raised meanwhile, or None."""
     global _cell
     outer, stray = _cell, None
+    assert outer is not None  # see above
     try:
         missed = _ddip.pause()
     except BaseException as e:
@@ -172,13 +193,16 @@ def within(cell, function):
     return ended, stray
 
 
-def told(cell, ended, earlier):
+def told(cell: cells.Cell, ended: cells.Ended, earlier: digest.Snapshot | None) -> Told:
     """(outcome, value, error, traceback, digest) for Rrun. earlier: from digest.before()."""
-    seen = raised.plain(ended.error) if ended.error is not None else None
-    outcome, error, trace = _classify(ended, seen, cell), "", b""
-    if outcome != OK:
-        error, trace = one_line(seen), _encode(cells.bound_traceback(_format(ended, seen, cell)))
-    about = digest.text(earlier, seen if outcome != OK else None, one_line)
+    outcome, error, trace, failure = OK, "", b"", None
+    if ended.error is not None:
+        seen = raised.plain(ended.error)
+        outcome = _classify(ended.error, ended.syntax, seen, cell)
+        if outcome != OK:
+            failure, error = seen, one_line(seen)
+            trace = _encode(cells.bound_traceback(_format(ended.syntax, seen, cell)))
+    about = digest.text(earlier, failure, one_line)
     return outcome, _encode(cells.bound(ended.value)), error, trace, about
 
 
@@ -189,7 +213,7 @@ class _Work(cells.Interruptible):
     users = False
 
 
-def interruptible(number, function):
+def interruptible(number: int, function: Callable[[], T]) -> T:
     """Returns the result of function(), which runs like a cell of this number. Raises
     KeyboardInterrupt if an interrupt ended it, whatever it raised then."""
     global _cell
@@ -204,7 +228,7 @@ def interruptible(number, function):
     raise ended.error
 
 
-def execute(number, source):
+def execute(number: int, source: bytes) -> Outcome:
     """Runs a cell. Returns (outcome, value, error, traceback, table, digest) for Rrun."""
     started = time.monotonic()
     if hasattr(sys, "last_value") and not _LOOKS_BACK.search(source.decode("utf-8", "replace")):
@@ -227,13 +251,15 @@ def execute(number, source):
         return _outcome(cell, cells.Ended(e), started, earlier)
 
 
-def _refused(outcome, error):
+def _refused(outcome: int, error: BaseException) -> Outcome:
     """The same for a cell that does not begin."""
     text = one_line(error)
     return (outcome, b"", text, _encode(text + "\n"), table.text(False), b"")
 
 
-def _outcome(cell, ended, started, earlier):
+def _outcome(
+    cell: cells.Cell, ended: cells.Ended, started: float, earlier: digest.Snapshot | None
+) -> Outcome:
     """How the cell ended, for Rrun; cleans up after it."""
     if ended.error is None:
         outcome, value, error, trace, about = told(cell, ended, earlier)
@@ -241,7 +267,7 @@ def _outcome(cell, ended, started, earlier):
         outcome, value, error, trace, about = interruptible(
             cell.number, lambda: told(cell, ended, earlier)
         )
-    if outcome != OK:
+    if outcome != OK and ended.error is not None:
         if cell.frame is None:
             _keep_last(cell.number, ended.error)
         out_of_memory.handle(cell.number, ended.error)
@@ -253,9 +279,11 @@ def _outcome(cell, ended, started, earlier):
     return (outcome, value, error, trace, facts, about)
 
 
-def _run(cell):
+def _run(cell: cells.Cell) -> cells.Ended:
     """Runs it within its surroundings; never raises. Returns Ended."""
     global _cell
+    runner: Callable[[cells.Cell], cells.Ended]
+    around: Callable[[cells.Cell], AbstractContextManager[object]]
     runner, around = shell.run_cell if shell.available() else plain.run_cell, contextlib.nullcontext
     if cell.argv is not None:
         around = _directive
@@ -288,25 +316,33 @@ def _run(cell):
     return ended
 
 
-def _end_child(ended):
+def _end_child(ended: cells.Ended) -> NoReturn:
     """Ends a child that user code forked and that returned here, like any Python program."""
     error, status = ended.error, 0
-    if raised.is_a(error, SystemExit):
-        code = raised.code(error)
-        status = code if raised.is_a(code, int) else int(code is not None)
-    elif error is not None:
-        print(*raised.lines(error), sep="", end="", file=sys.stderr or sys.__stderr__)
-        status = 1
-    program.end_child()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status & 255)
+    try:
+        if raised.is_a(error, SystemExit):
+            code = raised.code(error)
+            status = code if raised.is_a(code, int) else int(code is not None)
+        elif error is not None:
+            status = 1
+            with contextlib.suppress(Exception):  # it is closed
+                print(*raised.lines(error), sep="", end="", file=sys.stderr or sys.__stderr__)
+        program.end_child()
+        for name in ("stdout", "stderr"):
+            stream = getattr(sys, name, None)
+            if stream is not None and not getattr(stream, "closed", False):
+                stream.flush()
+    except Exception:  # as if its disk is full
+        status = _NOT_FLUSHED
+    finally:
+        os._exit(status & 255)
 
 
 @contextlib.contextmanager
-def _directive(cell):
+def _directive(cell: cells.Cell) -> Iterator[None]:
     """Sets sys.argv, __file__ and sys.path[0] for a `# ddip:` cell while it runs."""
     names, argv = state.main.__dict__, sys.argv
+    assert cell.argv is not None
     folder = os.path.dirname(cell.file)
     program.forget_modules_beside(folder)
     had_file, old_file = "__file__" in names, names.get("__file__")
@@ -326,11 +362,8 @@ def _directive(cell):
             sys.path[at : at + 1] = [""] if replaced else []
 
 
-def _classify(ended, seen, cell):
+def _classify(error: BaseException, syntax: bool, seen: BaseException, cell: cells.Cell) -> int:
     """seen: what stands for its exception."""
-    error = ended.error
-    if error is None:
-        return OK
     exits = raised.is_a(error, SystemExit)
     code = raised.code(error) if exits else None
     if exits and (code is None or (raised.is_a(code, int) and code == 0)):
@@ -339,12 +372,12 @@ def _classify(ended, seen, cell):
         return INTERRUPTED
     if exits:
         return EXIT
-    if ended.syntax:
+    if syntax:
         return SYNTAX
     return CUT_OFF if _ENDED_WAIT.search(one_line(seen)) else RAISED
 
 
-def _by_interrupt(error, cell):
+def _by_interrupt(error: BaseException, cell: cells.Interruptible) -> bool:
     """True if the cell ended this way because it was interrupted: it exits in response, or the
     operation that it waited for was ended too."""
     if cell.interrupted_late:
@@ -354,16 +387,17 @@ def _by_interrupt(error, cell):
     exits = SystemExit, getattr(sys.modules.get("bdb"), "BdbQuit", SystemExit)
     if raised.is_a(error, exits) or _ENDED_WAIT.search(one_line(error)):
         return True
-    seen = set()
-    while error is not None and id(error) not in seen:
-        if raised.is_a(error, KeyboardInterrupt):
+    seen: set[int] = set()
+    each: BaseException | None = error
+    while each is not None and id(each) not in seen:
+        if raised.is_a(each, KeyboardInterrupt):
             return True
-        seen.add(id(error))
-        error = raised.origin(error)
+        seen.add(id(each))
+        each = raised.origin(each)
     return False
 
 
-def one_line(error):
+def one_line(error: BaseException) -> str:
     """`ValueError: bad`: the exception and the first line of its text."""
     if raised.is_a(error, SystemExit):
         return "SystemExit: " + cells.message(raised.code(error))
@@ -373,24 +407,24 @@ def one_line(error):
     return _encode(cells.bound(first)).decode()
 
 
-def _format(ended, seen, cell):
+def _format(syntax: bool, seen: BaseException, cell: cells.Cell) -> str:
     """The plain traceback. Of a program's exit, only the status: Python shows no traceback."""
-    only = ended.syntax or (cell.program and raised.is_a(seen, SystemExit))
+    only = syntax or (cell.program and raised.is_a(seen, SystemExit))
     return "".join((raised.only if only else raised.lines)(seen))
 
 
-def _encode(text):
+def _encode(text: str) -> bytes:
     return text.encode("utf-8", "backslashreplace")
 
 
-def _keep_last(number, error):
+def _keep_last(number: int, error: BaseException) -> None:
     """For %debug and pdb.pm() in the next cell."""
     state.failed = number
     sys.last_type, sys.last_value, sys.last_traceback = type(error), error, raised.trace(error)
-    sys.last_exc = error
+    sys.last_exc = error  # type: ignore[attr-defined]  # Python 3.12
 
 
-def drop_last():
+def drop_last() -> None:
     """Forgets the last exception: it holds frames, and they hold tensors."""
     state.failed = 0
     if not hasattr(sys, "last_value"):
@@ -401,7 +435,7 @@ def drop_last():
     shell.forget()
 
 
-def _tidy(cell, outcome):
+def _tidy(cell: cells.Cell, outcome: int) -> None:
     """Cleans up what a cell leaves behind: sources, reference cycles, cached GPU memory."""
     if outcome == OK:
         cell.forget_lines(_DEFINES.search)  # nothing else can show its lines any more

@@ -4,6 +4,8 @@ Bytes go through `_ddip.Out`, which shares its buffer with the agent. A child th
 gets ordinary text files on descriptors 1 and 2 instead.
 """
 
+from __future__ import annotations
+
 import base64
 import codecs
 import contextlib
@@ -20,39 +22,50 @@ from ddip_engine import patches, state
 from ddip_engine.cells import prompts
 from ddip_engine.data.view import strict_json
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+    from typing import Any
+
+    from typing_extensions import Buffer
+
 _STDOUT, _STDERR, _DISPLAY = 0, 1, 2  # kinds of _ddip.Out
 _BYTES = "surrogateescape"  # bytes that are no UTF-8 are read and written as they are
 _Decoder = codecs.getincrementaldecoder("utf-8")
 _libc = ctypes.CDLL(None)
-_stdin = None  # the rank's own, whatever sys.stdin is
-_kept = []  # files that must not be dropped
+# the rank's own, whatever is in sys; see install()
+_stdin: _Stdin
+_own: dict[str, Stream | io.TextIOWrapper] = {}  # "stdout" and "stderr"
+_kept: list[Any] = []  # files that must not be dropped
 _NAMES = ("stdin", "stdout", "stderr")
 _WITH_FIGURES = ("display_data", "update_display_data", "execute_result")
 figures = 0  # that the running cell has sent, as fs/tree/figure_file.c counts them
-_display = None  # the Out of kind 2; None: rich output is discarded (in a forked child)
+# the Out of kind 2; None: rich output is discarded (in a forked child)
+_display: _ddip.Out | None = None
 
 
 class _Binary(io.RawIOBase):
     """`sys.stdout.buffer`: bytes that stay in order with the text."""
 
-    def __init__(self, text):
+    def __init__(self, text: Stream) -> None:
         super().__init__()
         self._text = text
 
-    def writable(self):
+    def writable(self) -> bool:
         return True
 
-    def fileno(self):
+    def fileno(self) -> int:
         return self._text.fileno()
 
-    def isatty(self):
+    def isatty(self) -> bool:
         return False
 
-    def close(self):
+    def close(self) -> None:
         """Flushes only, like the stream: a file around it closes it when it is dropped."""
         self._text.flush()
 
-    def write(self, data):
+    def write(self, data: Buffer) -> int:
+        """Writes all of it. Returns the number of bytes."""
         self._text.flush()
         view = memoryview(data).cast("B")
         done = 0
@@ -71,7 +84,7 @@ class Stream(_ddip.Out):
     write_through = False
     mode = "w"
 
-    def __init__(self, fd, kind):
+    def __init__(self, fd: int, kind: int) -> None:
         super().__init__(fd, kind)
         self.name = "<%s>" % ("stdout", "stderr", "display")[kind]
         if kind == _STDOUT:
@@ -79,19 +92,20 @@ class Stream(_ddip.Out):
         self.terminal = False  # a terminal shows it, while a program runs
         self.buffer = _Binary(self)
 
-    def isatty(self):
+    def isatty(self) -> bool:
+        """Does a terminal show it?"""
         return self.terminal
 
-    def writable(self):
+    def writable(self) -> bool:
         return True
 
-    def reconfigure(self, **settings):
+    def reconfigure(self, **settings: Any) -> None:
         """Accepted for programs that ask for UTF-8 or line buffering, which are already in use."""
         encoding = settings.get("encoding")
         if encoding and encoding.lower().replace("_", "-") not in ("utf-8", "utf8"):
             raise ValueError("the output of a rank is UTF-8, not %s" % encoding)
 
-    def close(self):
+    def close(self) -> None:
         """Flushes only: the rank's streams outlive what user code does to them."""
         self.flush()
 
@@ -99,25 +113,25 @@ class Stream(_ddip.Out):
 class _BinaryStdin(io.BufferedIOBase):
     """`sys.stdin.buffer`: the bytes that the text stream has not consumed."""
 
-    def __init__(self, text):
+    def __init__(self, text: _Stdin) -> None:
         super().__init__()
         self._text = text
 
-    def readable(self):
+    def readable(self) -> bool:
         return True
 
-    def close(self):
+    def close(self) -> None:
         """Stays open: a file around it closes it when it is dropped."""
 
-    def read(self, count=-1):
+    def read(self, count: int | None = -1) -> bytes:
         """Up to count bytes, or all until the end of input."""
         return self._text.take(count)
 
-    def read1(self, count=-1):
+    def read1(self, count: int | None = -1) -> bytes:
         """What is available, or else the next bytes that arrive."""
         return self._text.take_some(count)
 
-    def readline(self, limit=-1):
+    def readline(self, limit: int | None = -1) -> bytes:
         """A line with its newline; the rest, perhaps nothing, at the end of input."""
         return self._text.take_line(limit)
 
@@ -133,39 +147,41 @@ class _Stdin(io.TextIOBase):
     name = "<stdin>"
     mode = "r"
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self._held = bytearray()  # of a line, or of a read, that is not complete
         self._lock = RLock()  # for it: one thread reads at a time
         self.is_watched = False  # the front ends of this cell know that it uses descriptor 0
         self.buffer = _BinaryStdin(self)
 
-    def readable(self):
+    def readable(self) -> bool:
         return True
 
-    def isatty(self):
+    def isatty(self) -> bool:
         return False
 
-    def fileno(self):
+    def fileno(self) -> int:
         """Descriptor 0: who asks for it will poll it, read from it, or give it to a child."""
         if not self.is_watched:
             self.is_watched = True
             watched()
         return 0
 
-    def close(self):
+    def close(self) -> None:
         """Stays open: the builtin exit() closes stdin, but the rank continues."""
 
-    def drop(self):
+    def drop(self) -> None:
         """Drops what the program did not read."""
         self._held.clear()
         _ddip.stdin_end_program()
 
-    def readline(self, limit=-1):
+    def readline(  # type: ignore[override]  # as io.TextIOBase has it
+        self, limit: int | None = -1
+    ) -> str:
         """A line with its newline; the rest, perhaps nothing, at the end of input."""
         return self.take_line(limit).decode("utf-8", _BYTES)
 
-    def read(self, count=-1):
+    def read(self, count: int | None = -1) -> str:
         """Up to count characters, or all until the end of input."""
         count, text, data, wanted = _unlimited(count), "", b"", 0
         decoder = _Decoder(_BYTES)
@@ -178,7 +194,7 @@ class _Stdin(io.TextIOBase):
             self._held[:0] = text[count:].encode("utf-8", _BYTES) + decoder.getstate()[0]
         return text[:count]
 
-    def take_line(self, limit):
+    def take_line(self, limit: int | None) -> bytes:
         """The bytes of readline()."""
         limit = _unlimited(limit)
         with self._lock:
@@ -187,7 +203,7 @@ class _Stdin(io.TextIOBase):
                     break
             return self._cut(min(self._held.find(b"\n") + 1 or len(self._held), limit))
 
-    def take(self, count):
+    def take(self, count: int | None) -> bytes:
         """The bytes of read()."""
         count = _unlimited(count)
         with self._lock:
@@ -196,7 +212,7 @@ class _Stdin(io.TextIOBase):
                     break
             return self._cut(count)
 
-    def take_some(self, count):
+    def take_some(self, count: int | None) -> bytes:
         """At least one byte, except at the end of input, and no more than are available."""
         count = _unlimited(count)
         with self._lock:
@@ -204,7 +220,7 @@ class _Stdin(io.TextIOBase):
                 self._fill(count)
             return self._cut(count)
 
-    def _fill(self, most, line=False):
+    def _fill(self, most: int, line: bool = False) -> bool:
         """Waits for more bytes; False at the end of input."""
         flush()
         if not _ddip.stdin_ready():
@@ -214,23 +230,23 @@ class _Stdin(io.TextIOBase):
         self._held += data
         return bool(data)
 
-    def _cut(self, count):
+    def _cut(self, count: int) -> bytes:
         data = bytes(self._held[:count])
         del self._held[:count]
         return data
 
 
-def watched():
+def watched() -> None:
     """Tells front ends that a program takes descriptor 0 for itself, and may wait for it now."""
     display("input_watched")
 
 
-def cell_ended():
+def cell_ended() -> None:
     """The next cell is another that may take it."""
     _stdin.is_watched = False
 
 
-def _unlimited(count):
+def _unlimited(count: int | None) -> int:
     return sys.maxsize if count is None or count < 0 else count
 
 
@@ -238,17 +254,17 @@ _prompt = ""  # of the pending input(), for the front end's input field
 _password = False
 
 
-def _input(prompt="", /):
+def _input(prompt: object = "", /) -> str:
     """builtins.input on a rank: the prompt goes to stdout and into the input_request."""
     return _ask(str(prompt), False)
 
 
-def _getpass(prompt="Password: ", stream=None):
+def _getpass(prompt: str = "Password: ", stream: object = None) -> str:
     """getpass.getpass on a rank: there is no terminal whose echo could be turned off."""
     return _ask(prompt, True)
 
 
-def _ask(prompt, password):
+def _ask(prompt: str, password: bool) -> str:
     global _prompt, _password
     sys.stdout.write(prompt)
     sys.stdout.flush()
@@ -262,12 +278,13 @@ def _ask(prompt, password):
     return line.rstrip("\n")
 
 
-def install():
+def install() -> None:
     """Puts the rank's streams into sys; called once, before any user code."""
     global _display, _stdin
-    sys.stdout = sys.__stdout__ = Stream(1, _STDOUT)
-    sys.stderr = sys.__stderr__ = Stream(2, _STDERR)
-    sys.stdin = sys.__stdin__ = _stdin = _Stdin()
+    _stdin = _Stdin()
+    _own.update(stdout=Stream(1, _STDOUT), stderr=Stream(2, _STDERR))
+    for name, own in (("stdin", _stdin), *_own.items()):
+        _set(name, own)
     _display = _ddip.Out(-1, _DISPLAY)
     patches.INPUT.replace(lambda real: _input)
     assert getpass  # imported to be patched
@@ -275,40 +292,49 @@ def install():
     os.register_at_fork(after_in_child=_in_child)
 
 
-def begin_program(terminals, ended):
+def _set(name: str, stream: object) -> None:
+    setattr(sys, name, stream)
+    setattr(sys, f"__{name}__", stream)
+
+
+def begin_program(terminals: Collection[str], ended: bool) -> None:
     """Once a program has reached the end of its standard input, it stays there.
 
     terminals: names of the streams that a terminal shows, for isatty(). ended: it has no input.
     """
     _ddip.stdin_begin_program(ended)
-    for name, stream in (("stdout", sys.__stdout__), ("stderr", sys.__stderr__)):
-        stream.terminal = name in terminals
+    _set_terminals(terminals)
 
 
-def end_program():
+def end_program() -> None:
     """Standard input waits again; what the program left unread is dropped."""
     _stdin.drop()
-    for stream in (sys.__stdout__, sys.__stderr__):
-        stream.terminal = False
+    _set_terminals(())
 
 
-def current():
+def _set_terminals(names: Collection[str]) -> None:
+    for name, stream in _own.items():
+        if isinstance(stream, Stream):
+            stream.terminal = name in names
+
+
+def current() -> dict[str, Any]:
     """sys.stdin, sys.stdout and sys.stderr by their names."""
     return {name: getattr(sys, name, None) for name in _NAMES}
 
 
-def restore(before):
+def restore(before: Mapping[str, Any]) -> None:
     """Puts these streams back into sys. Files on descriptors 0 to 2 are kept: when they were
     dropped, they would close the rank's own."""
     for name, stream in before.items():
-        now = getattr(sys, name, None)
+        now: Any = getattr(sys, name, None)
         setattr(sys, name, stream)
         with contextlib.suppress(Exception):  # an object of the user's may raise anything
             if now is not stream and now.fileno() < len(_NAMES):
                 _kept.append(now)
 
 
-def descriptors():
+def descriptors() -> dict[int, int]:
     """Copies of the descriptors 0 to 2, for restore_descriptors()."""
     copies = {}
     for fd in range(len(_NAMES)):
@@ -317,7 +343,7 @@ def descriptors():
     return copies
 
 
-def restore_descriptors(copies):
+def restore_descriptors(copies: Mapping[int, int]) -> None:
     """Undoes what dup2() and close() have done to them; what was printed stays where it went."""
     flush()
     for fd, copy in copies.items():
@@ -327,14 +353,14 @@ def restore_descriptors(copies):
             os.close(copy)
 
 
-def _is_same(fd, other):
+def _is_same(fd: int, other: int) -> bool:
     try:
         return os.path.sameopenfile(fd, other)
     except OSError:  # one is closed
         return False
 
 
-def _in_child():
+def _in_child() -> None:
     """Makes a forked child write to the descriptors: the shared buffers are its parent's."""
     global _display
     _display = None
@@ -344,33 +370,32 @@ def _in_child():
         if isinstance(getattr(sys, name), Stream):
             setattr(sys, name, text)
         setattr(sys, "__%s__" % name, text)
-    sys.stdin = sys.__stdin__ = open(0, encoding="utf-8", errors=_BYTES, closefd=False)
+        _own[name] = text
+    _set("stdin", open(0, encoding="utf-8", errors=_BYTES, closefd=False))
 
 
-def flush():
+def flush() -> None:
     """Flushes everything printed so far, in Python's streams and in C stdio's."""
-    if sys.stdout is not sys.__stdout__:
-        _flush_foreign("stdout", sys.stdout, sys.__stdout__)
-    sys.__stdout__.flush()
-    if sys.stderr is not sys.__stderr__:
-        _flush_foreign("stderr", sys.stderr, sys.__stderr__)
-    sys.__stderr__.flush()
+    for name, own in _own.items():
+        if (stream := getattr(sys, name, None)) is not own:
+            _flush_foreign(name, stream)
+        own.flush()
     _libc.fflush(None)
 
 
-def _flush_foreign(name, stream, own):
+def _flush_foreign(name: str, stream: Any) -> None:
     """Flushes what user code put into sys.stdout or sys.stderr; replaces a broken one."""
     try:
         stream.flush()
     except Exception as e:  # an object of the user's may raise anything
-        setattr(sys, name, own)
-        sys.__stderr__.write(
+        setattr(sys, name, _own[name])
+        _own["stderr"].write(
             "ddip: sys.%s (%s) cannot be flushed (%s: %s); it is the rank's own again\n"
             % (name, type(stream).__name__, type(e).__name__, e)
         )
 
 
-def display(kind, **content):
+def display(kind: str, **content: object) -> None:
     """Sends one message of rich output, named as in the Jupyter protocol, with this rank."""
     if _display is None:
         return
@@ -384,7 +409,7 @@ def display(kind, **content):
     _display.flush()
 
 
-def _plain(value):
+def _plain(value: Any) -> object:
     """What json cannot encode: bytes as base64, NumPy's numbers as numbers, the rest as text."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return base64.b64encode(value).decode("ascii")
