@@ -39,6 +39,27 @@ def test_eager():
         del os.environ["DDIP_EAGER"]
 
 
+EARLY = """
+from IPython import get_ipython
+shell = get_ipython()
+made = shell.run_cell("early = 6 * 7")
+failed = shell.run_cell("1 / 0")
+if not made.success or not isinstance(failed.error_in_exec, ZeroDivisionError):
+    raise ImportError(f"{made.error_in_exec} {failed.error_in_exec}")
+"""
+
+
+def test_a_preload_runs_a_cell():
+    """IPython runs cells of a module that is imported before the first cell."""
+    with Agent(PYTHON, warm=False) as a:
+        with open(os.path.join(a.dir, "early_cells.py"), "w", encoding="utf-8") as f:
+            f.write(EARLY)
+        same(a.warm(1, PYTHON, f"PYTHONPATH={a.dir}", preload="early_cells").name, "Rzygote")
+        same(a.wait(lambda m: m.name == "Npreload", what="Npreload").failed, "")
+        a.spawn(0)
+        same(a.run(0, "early")[0].value, b"42")
+
+
 def test_guard_and_age():
     """A zygote with a second thread starts ranks cold; one with changed packages is replaced."""
     with Agent(warm=False) as a:

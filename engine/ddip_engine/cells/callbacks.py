@@ -3,8 +3,17 @@
 An interrupt is no error of theirs: before the cell's code it ends the cell, afterwards only them.
 """
 
+from __future__ import annotations
 
-def trigger(shell, running, event, *args, **kwargs):
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from ddip_engine.cells.cell import Cell
+
+
+def trigger(shell: Any, running: Callable[[], Cell], event: str, *args: Any, **kwargs: Any) -> None:
     """Takes the place of EventManager.trigger. running() returns the running cell."""
     cell, is_early = running(), event.startswith("pre_")
     if is_early:
@@ -26,12 +35,12 @@ def trigger(shell, running, event, *args, **kwargs):
             shell.showtraceback()
 
 
-def _is_own(function):
+def _is_own(function: Callable[..., object]) -> bool:
     """True for IPython's own callbacks, which take no time and must not be left half done."""
     return str(getattr(function, "__module__", "")).startswith("IPython.")
 
 
-def transform(cell, function, source):
+def transform(cell: Cell, function: Callable[[str], str], source: str) -> str:
     """Calls IPython's transform_cell, which may run transformers of the user's."""
     if cell.in_code:
         return function(source)

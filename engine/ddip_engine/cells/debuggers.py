@@ -1,17 +1,27 @@
 """Debuggers in a cell: their stack begins at the cell, and stepping does not leave it."""
 
+from __future__ import annotations
+
 import functools
 import sys
 
 from ddip_engine import patches, raised, state
 from ddip_engine.cells import prompts
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+    from typing import Any
 
-def change(plain):
+    from ddip_engine.cells.cell import Cell
+
+
+def change(plain: Callable[..., None]) -> Callable[..., None]:
     """Makes Bdb.set_trace, on which pdb and IPython's debugger are built."""
 
     @functools.wraps(plain)
-    def set_trace(self, frame=None, *args, **kwargs):
+    def set_trace(self: Any, frame: FrameType | None = None, *args: Any, **kwargs: Any) -> None:
         frame = frame or sys._getframe(1)
         bottom = _bottom(frame)
         plain(self, frame, *args, **kwargs)
@@ -27,7 +37,7 @@ def change(plain):
     return set_trace
 
 
-def _bottom(frame):
+def _bottom(frame: FrameType | None) -> FrameType | None:
     """The frame of the running cell; None if this frame is not inside it."""
     found = None
     while frame is not None:
@@ -37,7 +47,9 @@ def _bottom(frame):
     return found
 
 
-def begin(shell, cell, post_mortem, force):
+def begin(
+    shell: Any, cell: Cell | None, post_mortem: Callable[[bool], object], force: bool
+) -> None:
     """Calls IPython's debugger for %debug, or for the exception that was just shown, with %pdb on.
 
     Then the prompt can be interrupted like the cell's code. A cell that was interrupted ends

@@ -4,6 +4,7 @@ The class must be named ZMQInteractiveShell: libraries recognize a notebook by t
 IPython, available() returns False, and the functions that are called regardless do nothing.
 """
 
+from __future__ import annotations
 import __future__
 
 import ast
@@ -19,14 +20,25 @@ from ddip_engine import patches, raised, state
 from ddip_engine.cells import callbacks, colour, commands, dap, debuggers, freed, prompts, streams
 from ddip_engine.cells import cell as cells
 
-_shell = None  # the instance; None without IPython
-_cell = None  # the running cell.Cell
-_no_result = None  # an ExecutionResult without one, which takes the place of the last cell's
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+    from types import CodeType
+    from typing import Any
+
+    from ddip_engine.cells.cell import Cell, Ended
+
+    Mime = dict[str, Any]  # MIME type -> data, or metadata
+    Hidden = tuple[list[type], dict[str, Any], dict[str, Any]]  # see hide()
+
+_shell: _Shell | None = None  # the instance; None without IPython
+_cell = cells.Cell(0, b"")  # that runs, or ran last; number 0: none has run yet
+_no_result: Any = None  # an ExecutionResult without one, which takes the place of the last cell's
 _KEPT_TYPES = (int, float, complex, bool, str, bytes)  # results that `_` may keep alive
 _KEPT_BYTES = 64 << 10
 _SHELL_NAMES = {"get_ipython", "In", "Out", "_ih", "_oh", "_dh", "_", "__", "___", "__builtin__"}
 _BUILTINS = {"get_ipython", "display", "__IPYTHON__"}  # what IPython adds to those of Python
-_own_names = {}  # what make() put into the namespace, unless it begins with "_"
+_own_names: dict[str, Any] = {}  # what make() put into the namespace, unless it begins with "_"
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _WAITS = re.compile(r"\b(await|async)\b")
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -34,12 +46,12 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _ELSEWHERE = ("dip", "makedip", "steer", "watch", "autodip", "dipush", "dipull", "dipper")
 
 
-def available():
+def available() -> bool:
     """True if IPython runs the cells."""
     return _shell is not None
 
 
-def _base():
+def _base() -> tuple[Any, ...]:
     """IPython's classes, not imported before the shell is made."""
     from IPython.core.compilerop import CachingCompiler
     from IPython.core.displayhook import DisplayHook
@@ -51,7 +63,7 @@ def _base():
     return CachingCompiler, DisplayHook, DisplayPublisher, HistoryManager, InteractiveShell, Type
 
 
-def make():
+def make() -> None:
     """Makes the shell around the fresh `__main__`. Raises ImportError if there is no IPython."""
     global _shell, _no_result
     from IPython.core.interactiveshell import ExecutionResult
@@ -68,7 +80,7 @@ def make():
     state.engine_names.update(_own_names)
 
 
-def _classes():
+def _classes() -> dict[str, Any]:
     """The four subclasses, derived from the classes of the installed IPython."""
     compiler, hook, publisher, _, shell, trait = _base()
     made = {
@@ -88,46 +100,54 @@ def _classes():
     return made
 
 
-class _Compiler:
+# IPython's own class is added to each: see _classes()
+_Part: Any = object
+
+
+class _Compiler(_Part):
     """Names a cell's code after the cell, or after the program's file."""
 
-    def cache(self, transformed_code, number=0, raw_code=None):
+    def cache(self, transformed_code: str, number: int = 0, raw_code: str | None = None) -> str:
         """Keeps the lines for tracebacks. Returns the file name to compile with."""
         raw = transformed_code if raw_code is None else raw_code
-        name = _cell.file_of(transformed_code, raw) if _cell is not None else "<cell>"
+        name = _cell.file_of(transformed_code, raw)
         cells.remember_source(name, transformed_code)
         return name
 
-    def format_code_name(self, name):
+    def format_code_name(self, name: str) -> tuple[str, str] | None:
         """`Cell In[17]` for a cell's code in coloured tracebacks; None for a file's."""
         found = colour.CELL.fullmatch(name)
         return ("Cell", "In[%s]" % found.group(1)) if found else None
 
 
-class _Hook:
+class _Hook(_Part):
     """Sends the value of the last expression to the cell's result and to the stream."""
 
-    def quiet(self):
+    _: Any  # IPython's, as the next ones
+    __: Any
+    ___: Any
+
+    def quiet(self) -> bool:
         """A semicolon at the end of the cell hides the result."""
-        text = _cell.source.rstrip() if _cell is not None else ""
+        text = _cell.source.rstrip()
         return ";" in text.rpartition("\n")[2] and cells.ends_in_semicolon(text)
 
-    def write_output_prompt(self):
-        pass
+    def write_output_prompt(self) -> None:
+        """Nothing: front ends have prompts of their own."""
 
-    def write_format_data(self, format_dict, md_dict=None):
-        number = _cell.number if _cell is not None else 0
+    def write_format_data(self, format_dict: Mime, md_dict: Mime | None = None) -> None:
+        """Sends execute_result. md_dict: metadata."""
         self.shell.result_text = cells.bound(format_dict.get("text/plain", ""))
         if "text/plain" in format_dict:
             format_dict = {**format_dict, "text/plain": self.shell.result_text}
         streams.display(
-            "execute_result", data=format_dict, metadata=md_dict or {}, execution_count=number
+            "execute_result", data=format_dict, metadata=md_dict or {}, execution_count=_cell.number
         )
 
-    def log_output(self, format_dict):
-        pass
+    def log_output(self, format_dict: Mime) -> None:
+        """Nothing: there is no log."""
 
-    def update_user_ns(self, result):
+    def update_user_ns(self, result: object) -> None:
         """`_`, `__`, `___` keep only numbers and short texts, so that a cell's memory is freed."""
         names = self.shell.user_ns
         small = isinstance(result, _KEPT_TYPES) and sys.getsizeof(result) <= _KEPT_BYTES
@@ -136,19 +156,29 @@ class _Hook:
         self.___, self.__, self._ = self.__, self._, result
         names.update({"_": self._, "__": self.__, "___": self.___})
 
-    def forget(self):
+    def forget(self) -> None:
         """`_`, `__` and `___` are empty again."""
         self._, self.__, self.___ = "", "", ""
         self.shell.user_ns.update({"_": "", "__": "", "___": ""})
 
-    def finish_displayhook(self):
+    def finish_displayhook(self) -> None:
+        """IPython's own would flush."""
         self._is_active = False
 
 
-class _Publisher:
+class _Publisher(_Part):
     """display() and its kin."""
 
-    def publish(self, data, metadata=None, source=None, *, transient=None, update=False, **kwargs):
+    def publish(
+        self,
+        data: Mime,
+        metadata: Mime | None = None,
+        source: str | None = None,
+        *,
+        transient: dict[str, Any] | None = None,
+        update: bool = False,
+        **kwargs: Any,
+    ) -> None:
         """Sends display_data; prefixes a display_id with the rank, since all ranks count alike."""
         transient = dict(transient or {})
         if "display_id" in transient:
@@ -164,34 +194,35 @@ class _Publisher:
             transient=transient,
         )
 
-    def clear_output(self, wait=False):
+    def clear_output(self, wait: bool = False) -> None:
+        """wait: until there is other output."""
         streams.display("clear_output", wait=wait)
 
 
-class _Shell:
+class _Shell(_Part):
     """InteractiveShell for the engine: no terminal, no history, no cache of results."""
 
     execution_count = 1  # the cell's number; not a trait: no observers to notify in each cell
     result_text = ""  # of the running cell
-    shown_error = None  # the exception that was shown last
+    shown_error: BaseException | None = None  # the exception that was shown last
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.displayhook.cache_size = 0
         self.displayhook.do_full_cache = 0
         self.autoawait = True
         self.loop_runner = cells.run_async
 
-    def _atexit_once(self):
+    def _atexit_once(self) -> None:
         """The rank drops the names itself at exit; IPython would also collect garbage: 50 ms."""
 
-    def init_virtualenv(self):
+    def init_virtualenv(self) -> None:
         """The interpreter already is the environment's own."""
 
-    def init_prompts(self):
+    def init_prompts(self) -> None:
         """No sys.ps1: libraries would take the rank for a terminal, and refuse to run DDP."""
 
-    def init_user_ns(self):
+    def init_user_ns(self) -> None:
         """IPython's own exit and quit accept no exit status, which programs pass."""
         super().init_user_ns()
         if (quitter := patches.QUITTER.get()) is not None:
@@ -199,43 +230,45 @@ class _Shell:
             self.user_ns.update(quitters)
             self.user_ns_hidden.update(quitters)
 
-    def init_sys_modules(self):
+    def init_sys_modules(self) -> None:
+        """`__main__` is the user's namespace."""
         sys.modules["__main__"] = self.user_module
 
-    def reset(self, *args, **kwargs):
+    def reset(self, *args: Any, **kwargs: Any) -> None:
         """`%reset` removes the user's names; those of the engine stay."""
         super().reset(*args, **kwargs)
         state.name_numbers()
 
-    def del_var(self, varname, by_name=False):
+    def del_var(self, varname: str, by_name: bool = False) -> None:
         """`%xdel` removes all names of the object. If that is a number, it may be the rank's."""
         super().del_var(varname, by_name)
         state.give_back(state.main, state.engine_names)
 
-    def enable_gui(self, gui=None):
+    def enable_gui(self, gui: str | None = None) -> None:
         """There is no event loop to enable; figures appear inline."""
 
-    def _tee(self, channel):
+    def _tee(self, channel: str) -> AbstractContextManager[None]:
         """Newer versions keep a copy of all output for the history; none is kept here."""
         return contextlib.nullcontext()
 
-    def init_events(self):
+    def init_events(self) -> None:
+        """Callbacks can be interrupted like a cell: see callbacks.py."""
         super().init_events()
         self.events.trigger = functools.partial(callbacks.trigger, self, lambda: _cell)
 
-    def transform_cell(self, raw_cell):
+    def transform_cell(self, raw_cell: str) -> str:
         """Leaves valid Python as it is: no magic is valid Python, except for one word like `ls`."""
         if not self.input_transformers_post and not self._may_be_magic(raw_cell):
             if _parse(raw_cell) is not None:
                 return raw_cell
         return callbacks.transform(_cell, super().transform_cell, raw_cell)
 
-    def transform_ast(self, node):
+    def transform_ast(self, node: ast.Module) -> ast.Module:
         """Runs transformers of the user's, which can be interrupted."""
         with _cell.code():
             return super().transform_ast(node)
 
-    def plain_tree(self, source):
+    def plain_tree(self, source: str) -> ast.Module | None:
         """The tree of a cell to which IPython would add nothing: Python without `await` that no
         extension changes or observes. None if run_cell() must run the cell."""
         if (
@@ -254,7 +287,7 @@ class _Shell:
         tree = _parse(source)
         return tree if tree and tree.body else None
 
-    def run_plain(self, source, tree):
+    def run_plain(self, source: str, tree: ast.Module) -> _Result:
         """Does for such a cell what run_cell() does, in half the time. Returns a result."""
         result = _Result()
         try:
@@ -271,7 +304,7 @@ class _Shell:
             self.events.trigger("post_execute")
         return result
 
-    def _may_be_magic(self, raw_cell):
+    def _may_be_magic(self, raw_cell: str) -> bool:
         """True for a single line that begins with a magic's name, and for cell magics."""
         text = raw_cell.strip()
         word = _WORD.match(text)
@@ -280,7 +313,7 @@ class _Shell:
         name = word.group()
         return name not in self.user_ns and self.find_line_magic(name) is not None
 
-    def run_line_magic(self, magic_name, line, _stack_depth=1):
+    def run_line_magic(self, magic_name: str, line: str, _stack_depth: int = 1) -> Any:
         """Says of the notebook's own magics where they run."""
         if magic_name in _ELSEWHERE and self.find_line_magic(magic_name) is None:
             from IPython.core.error import UsageError
@@ -292,14 +325,20 @@ class _Shell:
         return super().run_line_magic(magic_name, line, _stack_depth + 1)
 
     async def run_ast_nodes(
-        self, nodelist, cell_name, interactivity="last_expr", compiler=compile, result=None
-    ):
+        self,
+        nodelist: list[ast.stmt],
+        cell_name: str,
+        interactivity: str = "last_expr",
+        compiler: Any = compile,
+        result: Any = None,
+    ) -> bool:
         """Compiles all of the cell before any of it runs: with a SyntaxError, nothing runs."""
         if interactivity not in ("last_expr", "none"):
             return await super().run_ast_nodes(
                 nodelist, cell_name, interactivity=interactivity, compiler=compiler, result=result
             )
         shown = interactivity == "last_expr" and nodelist and isinstance(nodelist[-1], ast.Expr)
+        parts: list[tuple[ast.Module | ast.Interactive, str]]
         parts = [(ast.Module(nodelist[:-1] if shown else nodelist, []), "exec")]
         if shown:
             parts.append((ast.Interactive(nodelist[-1:]), "single"))
@@ -316,7 +355,9 @@ class _Shell:
                 return True
         return False
 
-    async def run_code(self, code_obj, result=None, *, async_=False):
+    async def run_code(
+        self, code_obj: CodeType, result: Any = None, *, async_: bool = False
+    ) -> bool:
         """Runs code of the cell. Returns True if it raised, with the exception in result;
         SystemExit is not shown."""
         __tracebackhide__ = "__ipython_bottom__"
@@ -340,7 +381,7 @@ class _Shell:
             return False
         return True
 
-    async def _run_user_code(self, code_obj, async_):
+    async def _run_user_code(self, code_obj: CodeType, async_: bool) -> None:
         try:
             dap.begin(_cell)
             _cell.raise_held()
@@ -355,10 +396,10 @@ class _Shell:
                 sys.settrace(None)
             dap.end()
 
-    def showtraceback(self, exc_tuple=None, *args, **kwargs):
+    def showtraceback(self, exc_tuple: Any = None, *args: Any, **kwargs: Any) -> None:
         """Shows the exception without the frames that are not the user's."""
         value = exc_tuple[1] if exc_tuple else sys.exc_info()[1]
-        if value is None or _cell is None:
+        if value is None or not _cell.number:  # the latter: the front end has no cell for it
             super().showtraceback(exc_tuple, *args, **kwargs)
             return
         cells.trim(value, _cell)
@@ -372,10 +413,13 @@ class _Shell:
         except Exception:  # a SyntaxError with fields that IPython does not expect
             self._showtraceback(type(value), value, colour.render(value))
 
-    def debugger(self, force=False):
+    def debugger(self, force: bool = False) -> None:
+        """Begins one; without force, only if %pdb is on."""
         debuggers.begin(self, _cell, super().debugger, force)
 
-    def _showtraceback(self, etype, evalue, stb):
+    def _showtraceback(
+        self, etype: type[BaseException], evalue: BaseException, stb: object
+    ) -> None:
         self.shown_error = evalue
         told = cells.message(raised.plain(evalue))
         if not isinstance(stb, str | list) or not all(isinstance(line, str) for line in stb):
@@ -386,7 +430,7 @@ class _Shell:
             "error", ename=raised.name(evalue), evalue=told, traceback=lines, **freed.place(evalue)
         )
 
-    def system_raw(self, cmd):
+    def system_raw(self, cmd: str) -> None:
         """`!cmd`: its status is in _exit_code."""
         command = self.var_expand(cmd, depth=1)
         self.user_ns["_exit_code"] = status = commands.run(command)
@@ -395,7 +439,7 @@ class _Shell:
 
     system = system_raw
 
-    def getoutput(self, cmd, split=True, depth=0):
+    def getoutput(self, cmd: str, split: bool = True, depth: int = 0) -> Any:
         """`x = !cmd` and `%sx cmd`."""
         from IPython.utils.text import LSString, SList
 
@@ -405,7 +449,7 @@ class _Shell:
         return SList(text.splitlines()) if split else LSString(text)
 
 
-def _shows_itself(error):
+def _shows_itself(error: BaseException) -> bool:
     """True for errors that IPython shows in a way of their own: syntax errors, usage errors."""
     from IPython.core.error import UsageError
 
@@ -419,10 +463,11 @@ def _shows_itself(error):
 class _Result:
     """The part of IPython's ExecutionResult that is used."""
 
-    error_before_exec = error_in_exec = None
+    error_before_exec: BaseException | None = None
+    error_in_exec: BaseException | None = None
 
 
-def _parse(source):
+def _parse(source: str) -> ast.Module | None:
     """The tree of a cell; None if it has a magic, or an error to be reported with its place."""
     try:
         return compile(source, "<cell>", "exec", _PARSE, True)
@@ -434,39 +479,45 @@ _PARSE = ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 _OTHER_SYNTAX = __future__.barry_as_FLUFL.compiler_flag
 
 
-def _page(shell, text, start=0, screen_lines=0, pager_cmd=None):
+def _page(
+    shell: object,
+    text: str | Mime,
+    start: int = 0,
+    screen_lines: int = 0,
+    pager_cmd: str | None = None,
+) -> None:
     """What a pager would show (`obj?`) is printed."""
-    if isinstance(text, dict):
-        text = text.get("text/plain", "")
-    print(_ANSI.sub("", text))
+    plain = text.get("text/plain", "") if isinstance(text, dict) else text
+    print(_ANSI.sub("", plain))
 
 
-def run_cell(cell):
+def run_cell(cell: Cell) -> Ended:
     """Runs a cell as a notebook does. Returns cell.Ended."""
     global _cell
-    _cell = cell
+    _cell, shell = cell, _shell
+    assert shell is not None  # as available() says
     cell.in_code = False  # it has not begun
-    _shell.result_text, _shell.shown_error = "", None
+    shell.result_text, shell.shown_error = "", None
     last = getattr(sys, "last_value", None)
-    _shell.execution_count = cell.number
+    shell.execution_count = cell.number
     try:
-        tree = _shell.plain_tree(cell.source) if cell.argv is None else None
+        tree = shell.plain_tree(cell.source) if cell.argv is None else None
         if tree is not None:
-            result = _shell.run_plain(cell.source, tree)
+            result = shell.run_plain(cell.source, tree)
         else:
             # from %who and `%reset -s`
-            _shell.user_ns_hidden = {**state.engine_names, **_shell.user_ns_hidden}
-            result = _shell.run_cell(cell.source, shell_futures=cell.argv is None)
-        return _ended(result, last)
+            shell.user_ns_hidden = {**state.engine_names, **shell.user_ns_hidden}
+            result = shell.run_cell(cell.source, shell_futures=cell.argv is None)
+        return _ended(shell, result, last)
     finally:
         # run_cell() leaves them set; setting such a trait is slow
-        if _shell.last_execution_result is not _no_result:
-            _shell.last_execution_result = _no_result
-        if _shell.displayhook.exec_result is not None:
-            _shell.displayhook.exec_result = None
+        if shell.last_execution_result is not _no_result:
+            shell.last_execution_result = _no_result
+        if shell.displayhook.exec_result is not None:
+            shell.displayhook.exec_result = None
 
 
-def close_traps():
+def close_traps() -> None:
     """Closes IPython's own traps: if an interrupt left one open, no later cell would set it."""
     if _shell is not None:
         if patches.DISPLAY_LEVEL.of(_shell.display_trap, 0):
@@ -475,19 +526,19 @@ def close_traps():
             patches.BUILTIN_LEVEL.put(_shell.builtin_trap, 0)
 
 
-def _ended(result, last):
+def _ended(shell: _Shell, result: Any, last: BaseException | None) -> Ended:
     """Converts IPython's result. An exception that a magic showed and swallowed counts too."""
-    before, during, shown = result.error_before_exec, result.error_in_exec, _shell.shown_error
+    before, during, shown = result.error_before_exec, result.error_in_exec, shell.shown_error
     # The frames of the traceback refer to this result: with the exception in it, that is a cycle.
-    result.error_before_exec = result.error_in_exec = _shell.shown_error = None
+    result.error_before_exec = result.error_in_exec = shell.shown_error = None
     if shown is last:
         shown = None  # %tb shows the last cell's exception again
     syntax = isinstance(before, (SyntaxError, ValueError))
     error = next((each for each in (before, during, shown) if each is not None), None)
-    return cells.Ended(error, syntax, _shell.result_text)
+    return cells.Ended(error, syntax, shell.result_text)
 
 
-def forget():
+def forget() -> None:
     """Drops the exception that the debugger magics hold."""
     for shower in (getattr(_shell, "InteractiveTB", None), getattr(_shell, "SyntaxTB", None)):
         for name in ("etype", "evalue", "value", "tb"):
@@ -495,7 +546,7 @@ def forget():
                 setattr(shower, name, None)
 
 
-def hide():
+def hide() -> Hidden | None:
     """A program finds no IPython, as in a new process. Returns the argument for unhide()."""
     if _shell is None:
         return None
@@ -509,7 +560,7 @@ def hide():
     return kinds, taken, {name: own.pop(name) for name in _BUILTINS & own.keys()}
 
 
-def unhide(hidden):
+def unhide(hidden: Hidden | None) -> None:
     """Restores what hide() removed; names that the program bound stay."""
     if hidden is None:
         return
@@ -519,19 +570,20 @@ def unhide(hidden):
         state.give_back(namespace, names)
 
 
-def inspect_name(name):
-    """What `name?` prints."""
+def inspect_name(name: str) -> str:
+    """What `name?` prints. There must be IPython."""
+    assert _shell is not None
     return _shell.object_inspect_text(name)
 
 
-def reset():
+def reset() -> None:
     """Drops the results that the shell remembers, along with the namespace."""
     if _shell is not None:
         _shell.displayhook.forget()
         _shell.compile.reset_compiler_flags()
 
 
-def warm():
+def warm() -> None:
     """Imports what the first coloured traceback of a process would import."""
     try:
         raise ValueError("warm")
