@@ -8,6 +8,8 @@ Before 3.13 each os.fork() takes and releases logging's lock in Python. What is 
 lost, and the lock stays taken: no other thread could log, or fork, as those of multiprocessing do.
 """
 
+from __future__ import annotations
+
 import contextlib
 import sys
 import time
@@ -19,6 +21,11 @@ from time import sleep
 import _ddip
 from ddip_engine import patches
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import FrameType
+
 WAIT_S = 2.0  # for an import in progress
 # Of torch's modules: what they have registered, in C++ and in torch's tables, can't be registered
 # again, and torch._dynamo takes seconds on a busy machine.
@@ -28,21 +35,21 @@ _AGAIN_MAX_S = 0.5  # the pause of the latter grows up to this
 
 # before 3.13
 _LOCK = {("logging", "_acquireLock"), ("logging", "_releaseLock")}
-_waiting = None  # the _Interrupt that is pending; None if there is none
-_interrupted = []  # names of modules whose import was interrupted after all
+_waiting: _Interrupt | None = None  # the _Interrupt that is pending; None if there is none
+_interrupted: list[str] = []  # names of modules whose import was interrupted after all
 
 
 class _Interrupt:
     """An interrupt that came too early; it is sent again when what was under way is done, or takes
     too long."""
 
-    def __init__(self, cell, names):
+    def __init__(self, cell: int, names: Iterable[str]) -> None:
         self.cell = cell
         self.deadline = time.monotonic() + wait_s(names)
         self.held = True  # still to be sent
         start_new_thread(self._send, (get_ident(),))
 
-    def _send(self, main):
+    def _send(self, main: int) -> None:
         global _waiting
         pause = _AGAIN_S
         while _waiting is self:
@@ -61,50 +68,53 @@ class _Interrupt:
                     return
                 _waiting = _waiting or self
 
-    def is_early(self):
+    def is_early(self) -> bool:
         """True while it can still wait."""
         return time.monotonic() < self.deadline
 
 
-def wait_s(names):
+def wait_s(names: Iterable[str]) -> float:
     """For how many seconds an interrupt waits for the import of these modules."""
     torch = any(name.partition(".")[0] == "torch" for name in names)
     return TORCH_WAIT_S if torch else WAIT_S
 
 
-def put_off(frame, cell):
+def put_off(frame: FrameType | None, cell: int) -> bool:
     """Returns True if the interrupt is deferred, since modules are being imported in this frame, or
     logging's lock is being taken or released."""
     global _waiting
-    busy = _delaying(frame)
-    if busy and _waiting is None:
+    busy, waiting = _delaying(frame), _waiting
+    if busy and waiting is not None and waiting.is_early():
+        waiting.held = True
+        if _waiting is waiting:
+            return True
+        waiting = None  # its thread has just ended, and may not have seen this
+    if busy and waiting is None:
         with contextlib.suppress(RuntimeError):  # no thread can be started to wait
             _waiting = _Interrupt(cell, under_way(frame))
             return True
-    elif busy and _waiting.is_early():
-        _waiting.held = True
-        return True
     _waiting = None
     note_interrupted(under_way(frame))
     return False
 
 
-def holds():
+def holds() -> bool:
     """True while an interrupt waits."""
-    return _waiting is not None and _waiting.held
+    waiting = _waiting
+    return waiting is not None and waiting.held
 
 
-def under_way(frame):
+def under_way(frame: FrameType | None) -> list[str]:
     """The names of the modules that are being imported in this frame."""
     return [each.f_locals.get("name", "") for each, is_import in _delaying(frame) if is_import]
 
 
-def note_interrupted(names):
+def note_interrupted(names: Iterable[str]) -> None:
     """Records modules whose import is interrupted, for drop_parts()."""
     _interrupted.extend(names)
 
 
-def _delaying(frame):
+def _delaying(frame: FrameType | None) -> list[tuple[FrameType, bool]]:
     """The frames below which no interrupt is raised, the outermost last, as (frame, is it an
     import?)."""
     found = []
@@ -117,14 +127,14 @@ def _delaying(frame):
     return found
 
 
-def clean_up():
+def clean_up() -> None:
     """Called after a cell."""
     global _waiting
     _waiting = None
     drop_parts()
 
 
-def drop_parts():
+def drop_parts() -> None:
     """Removes the submodules of packages whose import was interrupted."""
     while _interrupted:
         name = _interrupted.pop()

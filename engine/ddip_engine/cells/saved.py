@@ -5,6 +5,8 @@ that all ranks have been given. A rank's file is what clone.py sends. Within a r
 steer.py calls function(): the names are those of the frame that makes the step, and of `__main__`.
 """
 
+from __future__ import annotations
+
 import errno
 import json
 import platform
@@ -19,21 +21,43 @@ from ddip_engine.data.view import one_line, type_name
 from ddip_engine.groups import repair
 from ddip_engine.state import EngineError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Container, Mapping
+    from types import FrameType
+    from typing import Any, Protocol, TypedDict, TypeVar
 
-def run_cell(cell):
+    from ddip_engine.cells.cell import Cell, Ended
+    from ddip_engine.data.clone_load import Reasons
+    from ddip_engine.data.saved_dir import Said, Writer
+
+    T = TypeVar("T")
+    Lost = list[tuple[str, str]]  # names, and why they were lost
+    WriteAll = Callable[[bytes | memoryview], None]
+
+    class Call(Protocol):  # calls a function so that an interrupt is raised in it
+        def __call__(self, function: Callable[..., T], /, *args: Any) -> T: ...
+
+    class Name(TypedDict):  # of the manifest
+        type: str
+        ranks: list[int]
+
+
+def run_cell(cell: Cell) -> Ended:
     """Runs it between cells. Returns cells.Ended: its value is what could not be kept, a line each,
     its error an EngineError if nothing was done."""
-    return function(None, None)(cell)
+    return function(None)(cell)
 
 
-def function(source, frame):
-    """As spliced.function(): for a cell that saves or loads in this frame."""
+def function(frame: FrameType | None) -> Callable[[Cell], Ended]:
+    """As spliced.function(): for a cell that saves or loads in this frame; None: in `__main__`."""
 
-    def run(cell):
+    def run(cell: Cell) -> Ended:
         cell.in_code = False  # an interrupt that comes while objects are changed is held
+        assert cell.saved is not None  # its source is such a line
         verb, token, path = cell.saved
 
-        def call(function, *args):
+        def call(function: Callable[..., T], /, *args: Any) -> T:
             with cell.code():
                 cell.raise_held()
                 return function(*args)
@@ -55,23 +79,23 @@ def function(source, frame):
 class _Scope:
     """The names that code at this place sees."""
 
-    def __init__(self, frame):
+    def __init__(self, frame: FrameType | None) -> None:
         space = state.main.__dict__
         self.frame = frame if frame is not None and frame.f_locals is not space else None
-        self.own = {}  # the variables of the frame
-        if self.frame is not None and spliced.is_function(frame):
-            self.own = spliced.values_of(frame, spliced.names_of(frame))
+        self.own: dict[str, Any] = {}  # the variables of the frame
+        if self.frame is not None and spliced.is_function(self.frame):
+            self.own = spliced.values_of(self.frame, spliced.names_of(self.frame))
         elif self.frame is not None:
-            self.own = clone.names_in(frame.f_locals)
+            self.own = clone.names_in(self.frame.f_locals)
         names = clone.names_in(space)
         self.hidden = [n for n, value in self.own.items() if names.get(n, value) is not value]
         self.all = {**names, **self.own}
 
-    def where(self):
+    def where(self) -> str:
         """`main() at train.py:44`; "" for `__main__` alone."""
         return frames.where(self.frame, self.frame.f_lineno) if self.frame is not None else ""
 
-    def bind(self, values, own):
+    def bind(self, values: Mapping[str, Any], own: Container[str]) -> list[Any]:
         """Binds names. own: names that are variables of a frame. Returns the objects replaced."""
         old = [self.all.get(name) for name in values]
         mine = {}
@@ -89,17 +113,17 @@ class _Scope:
 # ---- save
 
 
-def _save(path, token, scope, call):
-    lost = []
+def _save(path: str, token: str, scope: _Scope, call: Call) -> Lost:
+    lost: Lost = []
 
-    def pickled():
+    def pickled() -> tuple[Writer, Said]:
         about = {"path": list(sys.path), "cwd": "", "frame": scope.where(), "own": [*scope.own]}
         names = dict(scope.all)
         pickle, pickler, head = clone.dump(names, about, saves=True)
         hides = f"the global of this name: {scope.where()} has a variable of its own"
         lost[:] = head["failures"] + [(name, hides) for name in scope.hidden]
 
-        def write(write_all):
+        def write(write_all: WriteAll) -> None:
             buffers = [memoryview(buffer).cast("B") for buffer in pickler.buffers]
             p5.write(write_all, pickle, buffers)
 
@@ -112,8 +136,10 @@ def _save(path, token, scope, call):
     return lost
 
 
-def _write_manifest(aside, where, said):
-    """said: what each rank has told."""
+def _write_manifest(aside: saved_dir.Aside, where: str, said: list[Said]) -> None:
+    """said: of each rank, its `names` and their types, those `lost`, the `bytes` of its file."""
+    names: dict[str, Name]
+    lost: dict[str, list[int]]
     names, lost = {}, {}
     for rank, each in enumerate(said):
         for name, kind in each["names"].items():
@@ -149,9 +175,11 @@ def _write_manifest(aside, where, said):
 # ---- load
 
 
-def _load(path, token, scope, call):
+def _load(path: str, token: str, scope: _Scope, call: Call) -> Lost:
     saved = saved_dir.Saved(path)
     try:
+        unwanted: Reasons
+        generators: Reasons
         unwanted, generators = {}, {}
         if saved.size != state.size:
             unwanted, generators = saved_same.differing(map(saved.data, range(saved.size)))
@@ -168,7 +196,7 @@ def _load(path, token, scope, call):
         )
         del count, old
         if wrapped or scope.frame is None:
-            lost += repair.renew()
+            lost += [(name, why) for name, why in repair.renew()]
     except p5.Malformed as e:
         raise EngineError(errno.EBADMSG, f"{path}: {e}") from None
     finally:
@@ -176,4 +204,4 @@ def _load(path, token, scope, call):
     return lost
 
 
-_VERBS = {"save": _save, "load": _load}
+_VERBS: dict[str, Callable[[str, str, _Scope, Call], Lost]] = {"save": _save, "load": _load}

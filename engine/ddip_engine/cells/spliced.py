@@ -5,6 +5,8 @@ there is bound in the frame afterwards. Other names that it assigns are global. 
 world_size are there also where the program has no such names.
 """
 
+from __future__ import annotations
+
 import ast
 import symtable
 import sys
@@ -17,6 +19,14 @@ from ddip_engine.cells import prompts, streams
 from ddip_engine.data import frames
 from ddip_engine.state import EngineError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from types import CellType, CodeType, FrameType, FunctionType
+    from typing import Any
+
+    from ddip_engine.cells.cell import Cell, Ended
+
 _OPTIMIZED = 0x1  # a flag of code objects: its variables are in no dictionary
 _NAME = "<module>"  # as tracebacks name it
 
@@ -24,7 +34,7 @@ _NAME = "<module>"  # as tracebacks name it
 class Source:
     """A source, parsed."""
 
-    def __init__(self, text, file):
+    def __init__(self, text: str, file: str) -> None:
         """Raises SyntaxError."""
         self.text, self.file = text, file
         try:
@@ -39,7 +49,7 @@ class Source:
         self.has_star = any(name.name == "*" for node in imports for name in node.names)
 
 
-def _declared(node):
+def _declared(node: ast.AST) -> Iterator[str]:
     """The names that it declares global itself: symtable counts what its functions declare, too."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Global):
@@ -52,21 +62,23 @@ class Condition:
     """An expression that is evaluated again and again where users_frame() is; it changes nothing
     there. What it is compiled to is kept for the code of the last frame."""
 
-    def __init__(self, source):
+    def __init__(self, source: Source) -> None:
         """Raises SyntaxError."""
         if len(source.tree.body) != 1 or not _last_expression(source.tree.body):
             raise SyntaxError("want one expression")
         self.source = source
-        self.code = self.globals = self.function = None
-        self.cells = {}  # its free variables
+        self.code: CodeType | None = None
+        self.globals: dict[str, Any] | None = None
+        self.function: Callable[[], object] | None = None
+        self.cells: dict[str, CellType] = {}  # its free variables
 
-    def value(self, frame):
+    def value(self, frame: FrameType | None) -> object:
         """What it is in this frame, which may be None."""
         code, names = (frame.f_code, frame.f_globals) if frame else (None, state.main.__dict__)
         if self.function is None or code is not self.code or names is not self.globals:
-            self._compile(frame)
+            self.function = self._compile(frame)
             self.code, self.globals = code, names
-        if not self.cells:
+        if frame is None or not self.cells:
             return self.function()
         held = frames.read(frame, lambda held: {n: held[n] for n in self.cells if n in held}, True)
         for name, value in held.items():
@@ -77,28 +89,29 @@ class Condition:
             for name in held:
                 del self.cells[name].cell_contents
 
-    def _compile(self, frame):
+    def _compile(self, frame: FrameType | None) -> Callable[[], object]:
         self.cells = {}
         if frame is None or not is_function(frame):
-            self.function = _outside_functions(self.source, frame)
-            return
+            return _outside_functions(self.source, frame)
         names = names_of(frame) - self.source.declared
-        self.function, cells_ = _as_function(self.source, frame.f_globals, names, {})
-        self.cells = {name: cells_[name] for name in names & {*self.function.__code__.co_freevars}}
+        function, cells_ = _as_function(self.source, frame.f_globals, names, {})
+        self.cells = {name: cells_[name] for name in names & {*function.__code__.co_freevars}}
+        return function
 
 
-def users_frame():
+def users_frame() -> FrameType | None:
     """The innermost frame of the user's code above the caller; that of `__main__` if there is
     none: of a program that is an installed package."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None and not frames.is_users(frame):
         frame = frame.f_back
     return frame
 
 
-def run_cell(cell):
+def run_cell(cell: Cell) -> Ended:
     """Runs it in a frame of the failure that this rank keeps, and shows its value. Returns
     cells.Ended."""
+    assert cell.frame is not None
     cell.in_code = False  # it has not begun
     cells.remember_source(cell.file, cell.source)
     try:
@@ -119,10 +132,10 @@ def run_cell(cell):
     return ended
 
 
-def function(source, frame):
+def function(source: Source, frame: FrameType | None) -> Callable[[Cell], Ended]:
     """A function of a cell that runs the source in this frame and returns cells.Ended."""
 
-    def run(cell):
+    def run(cell: Cell) -> Ended:
         try:
             steps, after = _compile(source, frame)
             with cell.code():
@@ -140,7 +153,9 @@ def function(source, frame):
     return run
 
 
-def _compile(source, frame):
+def _compile(
+    source: Source, frame: FrameType | None
+) -> tuple[Callable[[], object], Callable[[], object]]:
     """(a function that runs it and returns its last expression's value, what is to be called
     behind it)."""
     if frame is not None and is_function(frame):
@@ -148,7 +163,7 @@ def _compile(source, frame):
     return _outside_functions(source, frame), lambda: None
 
 
-def _outside_functions(source, frame):
+def _outside_functions(source: Source, frame: FrameType | None) -> Callable[[], object]:
     """A function that runs it where variables are in a dictionary; frame None: in `__main__`."""
     names = frame.f_globals if frame else state.main.__dict__
     if frame and (frame.f_locals is not names or source.has_star):
@@ -156,46 +171,51 @@ def _outside_functions(source, frame):
     return _as_function(source, names, (), {})[0]
 
 
-def _last_expression(body):
-    return isinstance(body[-1], ast.Expr) if body else False
+def _last_expression(body: Sequence[ast.stmt]) -> ast.expr | None:
+    last = body[-1] if body else None
+    return last.value if isinstance(last, ast.Expr) else None
 
 
-def _in_module(source, names, own):
-    body = [*source.tree.body]
-    last = ast.Expression(body.pop().value) if _last_expression(body) else None
-    code = compile(ast.Module(body, []), source.file, "exec", 0, True)
-    value = last and compile(last, source.file, "eval", 0, True)
+def _in_module(
+    source: Source, names: dict[str, Any], own: Mapping[str, Any]
+) -> Callable[[], object]:
+    body = source.tree.body
+    last = _last_expression(body)
+    code = compile(ast.Module(body[:-1] if last else body, []), source.file, "exec", 0, True)
+    value = last and compile(ast.Expression(last), source.file, "eval", 0, True)
 
-    def run():
+    def run() -> object:
         exec(code, names, own)
         return eval(value, names, own) if value else None
 
     return run
 
 
-def is_function(frame):
+def is_function(frame: FrameType) -> bool:
     """Is it the frame of a function, whose variables are in no dictionary?"""
     return bool(frame.f_code.co_flags & _OPTIMIZED)
 
 
-def names_of(frame):
+def names_of(frame: FrameType) -> set[str]:
     """The names of the variables of a function's frame."""
     code = frame.f_code
     names = {*code.co_varnames, *code.co_cellvars, *code.co_freevars}
     return {name for name in names if name.isidentifier()}
 
 
-def values_of(frame, names):
+def values_of(frame: FrameType, names: Iterable[str]) -> dict[str, Any]:
     """{name: value} of those that have one. The caller runs in this frame."""
     return frames.read(frame, lambda held: {n: held[n] for n in names if n in held}, True)
 
 
-def _in_function(source, frame):
+def _in_function(
+    source: Source, frame: FrameType
+) -> tuple[Callable[[], object], Callable[[], object]]:
     names = sorted(names_of(frame) - source.declared)
     before = values_of(frame, names)
     run, variables = _as_function(source, frame.f_globals, names, before)
 
-    def after():
+    def after() -> None:
         changed = {}
         for name in names:
             try:
@@ -210,16 +230,18 @@ def _in_function(source, frame):
     return run, after
 
 
-def _as_function(source, globals_, names, before):
+def _as_function(
+    source: Source, globals_: dict[str, Any], names: Collection[str], before: Mapping[str, Any]
+) -> tuple[FunctionType, dict[str, CellType]]:
     """(the source as a function with these globals, and with variables of these names that have
     the values of `before`; its variables, as cells)."""
     numbers = {"rank": state.rank, "local_rank": state.local_rank, "world_size": state.size}
     given = {n: v for n, v in numbers.items() if n not in globals_ and n not in source.bound}
-    before = {n: v for n, v in given.items() if n not in names} | before
+    before = {**{n: v for n, v in given.items() if n not in names}, **before}
     names = sorted({*names, *before})
     body = [*source.tree.body]
-    if _last_expression(body):
-        body[-1] = ast.copy_location(ast.Return(body[-1].value), body[-1])
+    if last := _last_expression(body):
+        body[-1] = ast.copy_location(ast.Return(last), body[-1])
     if outside := sorted(source.bound - source.declared - {*names}):
         body.insert(0, ast.Global(outside))
     if names:
@@ -231,13 +253,13 @@ def _as_function(source, globals_, names, before):
     made = _code_in(_code_in(compile(tree, source.file, "exec", 0, True)))
     made = made.replace(co_name=_NAME)
     if hasattr(made, "co_qualname"):  # Python 3.11
-        made = made.replace(co_qualname=_NAME)
+        made = made.replace(co_qualname=_NAME)  # type: ignore[call-arg]
     variables = {n: types.CellType(before[n]) if n in before else types.CellType() for n in names}
     closure = tuple(variables[name] for name in made.co_freevars)
     return types.FunctionType(made, globals_, _NAME, None, closure), variables
 
 
-def _def(name, body):
+def _def(name: str, body: list[ast.stmt]) -> ast.FunctionDef:
     none = ast.arguments(
         posonlyargs=[], args=[], vararg=None, kwonlyargs=[], kw_defaults=[], kwarg=None, defaults=[]
     )
@@ -247,11 +269,11 @@ def _def(name, body):
     return made
 
 
-def _code_in(code):
+def _code_in(code: CodeType) -> CodeType:
     return next(each for each in code.co_consts if isinstance(each, types.CodeType))
 
 
-def bind(frame, changed):
+def bind(frame: FrameType, changed: dict[str, Any]) -> None:
     """Binds variables of a function's frame."""
     if sys.version_info >= (3, 13):
         frame.f_locals.update(changed)
