@@ -1,6 +1,8 @@
 """The files that come with a program from the machine where it was started: itself, and the modules
 that lie beside it. A host that does not have the same ones gets copies, which its ranks share."""
 
+from __future__ import annotations
+
 import hashlib
 import os
 import shutil
@@ -8,8 +10,14 @@ import tempfile
 
 from ddip_engine import state
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
-def take(program):
+    from ddip_engine.cells.cell import Program
+
+
+def take(program: Program) -> str | None:
     """Returns the folder of the copies; None if none came, or if this host has the same files where
     they came from. Raises OSError if they cannot be written."""
     if not program.beside:
@@ -29,7 +37,7 @@ def take(program):
     return copies
 
 
-def _is_there(path, data):
+def _is_there(path: str, data: bytes) -> bool:
     try:
         with open(path, "rb") as file:
             return file.read(len(data) + 1) == data
@@ -37,7 +45,7 @@ def _is_there(path, data):
         return False
 
 
-def _write(files, folder):
+def _write(files: Mapping[str, bytes], folder: str) -> None:
     """Other ranks of this host may be doing the same: the first one's folder stays."""
     files_dir = os.path.dirname(folder)
     os.makedirs(files_dir, exist_ok=True)

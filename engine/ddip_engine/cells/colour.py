@@ -4,6 +4,8 @@ IPython's own code parses every file of a traceback first, which takes half a se
 are torch's: too long for an interrupt. It is used only if %xmode asks for another kind.
 """
 
+from __future__ import annotations
+
 import builtins
 import linecache
 import os
@@ -12,6 +14,14 @@ import traceback
 
 from ddip_engine import raised
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from types import CodeType, FrameType
+    from typing import Any
+
+    Highlighter = tuple[Callable[..., str], Any, Any]  # highlight, lexer, formatter
+
 _RED, _GREEN, _CYAN, _END = "\x1b[31m", "\x1b[32m", "\x1b[36m", "\x1b[39m"
 _WIDTH = 75
 _AROUND = 2  # lines before and after
@@ -19,22 +29,24 @@ _REPEATS = 3  # equal frames that are shown; the rest are elided
 CELL = re.compile(r"<cell (\d+)(?:\.\d+)?>")  # the latter: of a cell within that cell
 _CAUSE = "The above exception was the direct cause of the following exception:"
 _CONTEXT = "During handling of the above exception, another exception occurred:"
-_GROUP = getattr(builtins, "BaseExceptionGroup", ())  # does not exist before Python 3.11
-_pygments = None  # (highlight, lexer, formatter); () if pygments is missing
+_GROUP: Any = getattr(builtins, "BaseExceptionGroup", ())  # does not exist before Python 3.11
+_pygments: Highlighter | tuple[()] | None = None  # () if pygments is missing
 
 
-def render(error):
+def render(error: BaseException) -> list[str]:
     """The lines of an `error` message: a list of str, some of which span several lines."""
     return raised.shown(error, _render)
 
 
-def _render(error):
+def _render(error: BaseException) -> list[str]:
     # Of a whole chain at once: made for each exception, they would walk the rest of it each time.
     return _chain(error, traceback.TracebackException.from_exception(error, limit=0))
 
 
-def _chain(error, texts):
+def _chain(error: BaseException, texts: traceback.TracebackException | None) -> list[str]:
     """An exception, its causes and contexts; texts: its TracebackException, with theirs."""
+    parts: list[list[str]]
+    seen: set[int]
     parts, seen = [], set()
     while texts is not None and id(error) not in seen:
         seen.add(id(error))
@@ -50,11 +62,12 @@ def _chain(error, texts):
     return [line for part in reversed(parts) for line in part]
 
 
-def _one(error, texts):
+def _one(error: BaseException, texts: traceback.TracebackException) -> list[str]:
     """One exception, without its causes and contexts."""
     name = type(error).__name__
     head = "Traceback (most recent call last)".rjust(_WIDTH - len(name))
     lines = [_RED + "-" * _WIDTH + _END, _RED + name + _END + head]
+    last: tuple[CodeType, int] | None
     count, last = 0, None
     for frame, lineno in traceback.walk_tb(error.__traceback__):
         place = (frame.f_code, lineno)
@@ -68,11 +81,11 @@ def _one(error, texts):
     kind, colon, text = said.partition(":")
     lines.append(_RED + kind + _END + colon + text)
     if isinstance(error, _GROUP):
-        lines += _members(error, texts.exceptions)
+        lines += _members(error, texts.exceptions)  # type: ignore[attr-defined]  # Python 3.11
     return lines
 
 
-def _members(group, texts):
+def _members(group: Any, texts: Iterable[traceback.TracebackException]) -> Iterator[str]:
     """The exceptions of a group, indented."""
     for number, (error, its) in enumerate(zip(group.exceptions, texts, strict=False), 1):
         yield f"    {number} of {len(group.exceptions)}:"
@@ -80,7 +93,7 @@ def _members(group, texts):
             yield "\n".join("    " + line for line in text.split("\n"))
 
 
-def _frame(frame, lineno):
+def _frame(frame: FrameType, lineno: int) -> str:
     """A frame's location, and its line with the lines around it."""
     code = frame.f_code
     found = CELL.fullmatch(code.co_filename)
@@ -96,7 +109,7 @@ def _frame(frame, lineno):
     return "\n".join([place, *_lines(frame, lineno)])
 
 
-def _lines(frame, lineno):
+def _lines(frame: FrameType, lineno: int) -> Iterator[str]:
     first = max(1, lineno - _AROUND)
     numbers = range(first, lineno + _AROUND + 1)
     name = frame.f_code.co_filename
@@ -107,7 +120,7 @@ def _lines(frame, lineno):
         yield arrow + line
 
 
-def _highlight(source):
+def _highlight(source: str) -> str:
     """Coloured Python; the source itself if pygments is missing."""
     global _pygments
     if _pygments is None:
@@ -118,7 +131,7 @@ def _highlight(source):
     return highlight(source, lexer, formatter)
 
 
-def _load_pygments():
+def _load_pygments() -> Highlighter | tuple[()]:
     try:
         from pygments import highlight
         from pygments.formatters.terminal256 import Terminal256Formatter

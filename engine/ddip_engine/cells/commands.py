@@ -1,5 +1,7 @@
 """`!cmd` in a cell: a command of the shell. Its output goes where print() writes, or is a value."""
 
+from __future__ import annotations
+
 import codecs
 import os
 import selectors
@@ -11,7 +13,7 @@ from ddip_engine.cells import streams
 _PIECE = 64 << 10
 
 
-def run(command):
+def run(command: str) -> int:
     """Returns the exit status; as in IPython, it is negative if a signal ended the command."""
     streams.flush()
     # the rank's own streams are descriptors 1 and 2, which the command inherits
@@ -29,7 +31,7 @@ def run(command):
     return 128 - status if status > 128 else status
 
 
-def output(command):
+def output(command: str) -> str:
     """Returns what a command writes to both streams. IPython's own prints ^C for an interrupt, and
     the cell goes on with its next line."""
     streams.flush()
@@ -49,7 +51,7 @@ def output(command):
             raise
 
 
-def _copy(process):
+def _copy(process: subprocess.Popen[bytes]) -> None:
     """Writes what the process prints to sys.stdout and sys.stderr, which user code has replaced (as
     %%capture does), until it ends: what it leaves in the background may hold the pipes open."""
     decoder = codecs.getincrementaldecoder("utf-8")

@@ -9,6 +9,8 @@ Only the main thread stops, and only in code of cells and what that calls. A chi
 is not debugged.
 """
 
+from __future__ import annotations
+
 import contextlib
 import os
 import socket
@@ -18,6 +20,13 @@ import threading
 import _ddip
 from ddip_engine import patches, state
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from threading import Thread
+    from typing import Any
+
+    from ddip_engine.cells.cell import Cell
+
 _STOPS, _GOES_ON = 3, 0  # of Ninput
 _RUN, _NO_STEP = 1, -1  # pydevd's STATE_RUN, and what its pydev_step_cmd is then
 _OURS = "<ddip_engine"  # how the file names of the engine's code begin
@@ -26,17 +35,18 @@ _HAS_MONITORING = hasattr(sys, "monitoring")  # since Python 3.12, in place of s
 _EVENTS = ("PY_START", "PY_RESUME", "PY_RETURN", "PY_UNWIND", "RAISE", "LINE", "JUMP")
 _KEPT = 64  # cells whose name is remembered
 
-_debugger = None  # pydevd's PyDB
-_link = None  # the connection to the front end; None: there is none
-_pydevd = None  # what it offers to whoever speaks for a front end
-_other = None  # the tool of the user's, of which was told that it is in the place of pydevd
-_paths = {}  # text of a cell -> the file name under which the front end knows it
+_debugger: Any = None  # pydevd's PyDB
+_link: _Link | None = None  # the connection to the front end; None: there is none
+_pydevd: Any = None  # what it offers to whoever speaks for a front end
+_other: object = None  # the tool of the user's, of which was told that it is in the place of pydevd
+_paths: dict[str, str] = {}  # text of a cell -> the file name under which the front end knows it
 
 
 class _Link(socket.socket):
     """The connection to the front end. At its end nobody could let a stopped rank go on."""
 
-    def recv(self, *args):
+    def recv(self, *args: Any) -> bytes:
+        """As that of a socket; an error counts as the end."""
         global _link
         try:
             data = super().recv(*args)
@@ -51,7 +61,8 @@ class _Link(socket.socket):
 class _Names:
     """Takes from the front end's messages what pydevd has no use for, and adds what it needs."""
 
-    def after_receive(self, message):
+    def after_receive(self, message: dict[str, Any]) -> None:
+        """Called by pydevd with each message from the front end, which it may change."""
         arguments = message.get("arguments") or {}
         if "ddipCell" in arguments:
             source, path = arguments.pop("ddipCell")
@@ -61,11 +72,11 @@ class _Names:
         elif message.get("command") == "attach":
             arguments["rules"] = _RULES
 
-    def before_send(self, message):
+    def before_send(self, message: dict[str, Any]) -> None:
         """Nothing."""
 
 
-def connect(path):
+def connect(path: str) -> None:
     """Connects to the front end's socket; called in a cell. Raises ImportError without debugpy,
     ConnectionError if the socket cannot be reached, as from another host."""
     global _debugger, _link
@@ -89,7 +100,7 @@ def connect(path):
             old.shutdown(socket.SHUT_RDWR)
 
 
-def _make():
+def _make() -> Any:
     """A PyDB that neither listens nor ends the process."""
     global _pydevd
     hook, environ = sys.breakpointhook, dict(os.environ)
@@ -108,7 +119,7 @@ def _make():
     class Debugger(debugpy.pydevd.PyDB):
         """Stops the main thread only, and tells the daemon that it is stopped."""
 
-        def do_wait_suspend(self, thread, *args, **kwargs):
+        def do_wait_suspend(self, thread: Thread, *args: Any, **kwargs: Any) -> None:
             if thread is not threading.main_thread():
                 return
             _ddip.notify("Ninput", _STOPS)
@@ -117,7 +128,7 @@ def _make():
             finally:
                 _ddip.notify("Ninput", _GOES_ON)
 
-        def set_suspend(self, thread, *args, **kwargs):
+        def set_suspend(self, thread: Thread, *args: Any, **kwargs: Any) -> None:
             """Since Python 3.12 pydevd sees all threads, also the one that answers the mount."""
             if thread is threading.main_thread():
                 super().set_suspend(thread, *args, **kwargs)
@@ -130,12 +141,12 @@ def _make():
     return made
 
 
-def _in_child():
+def _in_child() -> None:
     _unhook()
     sys.settrace(None)
 
 
-def _hook():
+def _hook() -> None:
     """The interpreter calls pydevd from now on. Python 3.12 has one hook for all threads, and a
     mark on each thread whether pydevd heeds it."""
     if _HAS_MONITORING:
@@ -143,11 +154,11 @@ def _hook():
     _debugger.enable_tracing()
 
 
-def _unhook():
+def _unhook() -> None:
     """It calls pydevd no more, not even to hear that nothing is wanted: each call would cost."""
     if not _HAS_MONITORING:
         return
-    monitoring = sys.monitoring
+    monitoring = sys.monitoring  # type: ignore[attr-defined]  # see above
     tool = monitoring.DEBUGGER_ID
     if monitoring.get_tool(tool) == "pydevd":
         monitoring.set_events(tool, 0)
@@ -156,17 +167,18 @@ def _unhook():
         monitoring.free_tool_id(tool)
 
 
-def _users_tool():
+def _users_tool() -> object:
     """What the user has put where pydevd goes, such as a tracer; None if there is nothing."""
     if _HAS_MONITORING:
-        name = sys.monitoring.get_tool(sys.monitoring.DEBUGGER_ID)
+        monitoring = sys.monitoring  # type: ignore[attr-defined]  # see above
+        name = monitoring.get_tool(monitoring.DEBUGGER_ID)
         return None if name == "pydevd" else name
     trace = sys.gettrace()
     module = getattr(trace, "__module__", None) or type(trace).__module__
     return None if str(module).startswith("_pydevd") else trace
 
 
-def _gives_way():
+def _gives_way() -> bool:
     """True if the user has such a tool, of which is told once. It would see nothing any more."""
     global _other
     tool = _users_tool()
@@ -180,7 +192,7 @@ def _gives_way():
     return tool is not None
 
 
-def begin(cell):
+def begin(cell: Cell) -> None:
     """Before the code of a cell: its breakpoints hold from now on."""
     if _debugger is None:
         return
@@ -196,7 +208,7 @@ def begin(cell):
     _hook()
 
 
-def end():
+def end() -> None:
     """After it: what runs now is the engine's."""
     if _debugger is not None:
         if _users_tool() is None:
@@ -205,7 +217,7 @@ def end():
         _clear()
 
 
-def _clear():
+def _clear() -> None:
     """Forgets a step, or a stop, that the end of a cell has cut off."""
     info = getattr(threading.main_thread(), "additional_info", None)
     if info is not None:

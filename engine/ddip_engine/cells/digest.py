@@ -5,6 +5,8 @@ and what its last steps took.
 Runs no code of the user's but what a traceback runs, too, and never raises.
 """
 
+from __future__ import annotations
+
 import linecache
 import re
 import sys
@@ -13,6 +15,15 @@ import _ddip
 from ddip_engine import patches, state
 from ddip_engine.cells import streams
 from ddip_engine.data import frames, glance, gpu, gpu_report, table
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from types import FrameType
+
+    OneLine = Callable[[BaseException], str]
+    Snapshot = tuple[bytes, tuple[str, ...], dict[str, int]]  # see _snapshot()
+    Line = Sequence[str]  # a key, a value
 
 _FRAMES = 8  # innermost lines of the user's code
 _CAUSES = 4
@@ -24,10 +35,11 @@ _FILE, _CODE = 80, 100  # of these, for the end of a path; for a function, and f
 _BYTES = 4096  # of it all
 _TRACEBACK = "Traceback (most recent call last):\n"
 _PLACE = re.compile(r'  File "(.+)", line (\d+), in ')
-_known = None, None, (), ()  # see _snapshot()
+# see _snapshot()
+_known: tuple[bytes | None, type | None, tuple[str, ...], Sequence[str]] = None, None, (), ()
 
 
-def before():
+def before() -> Snapshot | None:
     """What the cell's end is compared with; None if there are too many names."""
     streams.figures = 0
     try:
@@ -36,7 +48,7 @@ def before():
         return None
 
 
-def _snapshot():
+def _snapshot() -> Snapshot | None:
     """The identities of the names and their objects, the names, and a dictionary name -> version,
     for tensors, which count their changes in place. Of other objects, only a new one is noticed.
     None if there are too many names."""
@@ -61,11 +73,11 @@ class _Never:
     """The class of no object."""
 
 
-def text(earlier, error, one_line):
+def text(earlier: Snapshot | None, error: BaseException | None, one_line: OneLine) -> bytes:
     """Lines `key value` as bytes. earlier: from before(). error: of raised.plain(), or None.
     one_line: a function that gives the text of an exception."""
     try:
-        lines = [*_failure(error, one_line)] if error is not None else []
+        lines: list[Line] = [*_failure(error, one_line)] if error is not None else []
         lines += _names(earlier)
         if streams.figures:
             lines.append(("figures", str(streams.figures)))
@@ -85,11 +97,11 @@ def text(earlier, error, one_line):
     return data if len(data) <= _BYTES else data[: data.rindex(b"\n", 0, _BYTES) + 1]
 
 
-def _cut(value):
+def _cut(value: str) -> str:
     return value if len(value) <= _TEXT else value[: _TEXT - 1] + "…"
 
 
-def _names(earlier):
+def _names(earlier: Snapshot | None) -> Iterator[tuple[str, str]]:
     """The variables that refer to another object than before, or to a changed tensor, and the names
     that are gone."""
     now = _snapshot()
@@ -112,17 +124,17 @@ def _names(earlier):
             yield key, " ".join(shown)
 
 
-def _failure(error, one_line):
+def _failure(error: BaseException, one_line: OneLine) -> Iterator[tuple[str, str]]:
     if isinstance(error, SyntaxError) and error.lineno:
-        fields = error.filename, error.text or ""
-        if all(isinstance(each, str) for each in fields):
-            yield "frame", _line(fields[0], error.lineno, "", fields[1])
+        name, code = error.filename, error.text or ""
+        if isinstance(name, str) and isinstance(code, str):
+            yield "frame", _line(name, error.lineno, "", code)
     # a recursion passes the same lines again and again
     lines = {(frame.f_code, line): frame for frame, line in reversed(_users(error))}
     for (_, line), frame in list(lines.items())[: -_FRAMES - 1 : -1]:
-        file, code = frame.f_code.co_filename, frame.f_code
+        file, function = frame.f_code.co_filename, frame.f_code.co_name
         source = linecache.getline(file, line, frame.f_globals)
-        yield "frame", _line(file, line, code.co_name, source)
+        yield "frame", _line(file, line, function, source)
     for note in _notes(error):
         yield "note", note
     if inner := _of_worker(error):
@@ -136,14 +148,14 @@ def _failure(error, one_line):
         yield "cause", "; ".join([text, *_notes(cause)])
 
 
-def _notes(error):
+def _notes(error: BaseException) -> list[str]:
     """What add_note() has added to an exception, each as one line, and how many more there are."""
-    texts = error.__notes__ or []
+    texts = error.__notes__ or []  # type: ignore[attr-defined]  # of raised.plain()
     more = [f"(and {len(texts) - _NOTES} more)"] * (len(texts) > _NOTES)
     return [" ".join(note[:_TEXT].split()) for note in texts[:_NOTES]] + more
 
 
-def _of_worker(error):
+def _of_worker(error: BaseException) -> str:
     """The last line of the traceback that an exception's text contains, as those of DataLoader and
     multiprocessing do for what a worker raised, and where that was; "" if it contains none."""
     _, mark, trace = str(error).rpartition(_TRACEBACK)
@@ -159,21 +171,22 @@ def _of_worker(error):
     return f"{ends[0][:_TEXT]} ({file.rpartition('/')[2]}:{line})"
 
 
-def _line(file, line, function, source):
+def _line(file: str, line: int, function: str, source: str) -> str:
     file, function, source = (" ".join(part.split()) for part in (file, function, source))
     return f"{file[-_FILE:]}:{line}\t{function[:_CODE]}\t{source[:_CODE]}"
 
 
-def _users(error):
+def _users(error: BaseException) -> list[tuple[FrameType, int]]:
     """(frame, line) of the user's code in its traceback, the innermost first; of any code if there
     is none."""
     found = frames.of_traceback(error.__traceback__)
     return [each for each in found if frames.is_users(each[0])] or found
 
 
-def _causes(error):
+def _causes(error: BaseException) -> list[BaseException]:
     """The exceptions that a traceback shows besides this one: those in its group, and what it came
     from."""
+    found: list[BaseException]
     waiting, seen, found = [error], {id(error)}, []
     while waiting and len(found) < _CAUSES:
         each = waiting.pop(0)

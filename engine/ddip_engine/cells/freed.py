@@ -1,13 +1,21 @@
 """Where a rank was when it was freed because another one had failed."""
 
+from __future__ import annotations
+
 from ddip_engine import patches, raised
 from ddip_engine.data import frames
 from ddip_engine.interrupts import PeerFailed
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType, TracebackType
+
+    from ddip_engine.cells.cell import Freed
+
 _WAIT = ("backward", "forward", "wait")  # what waits for other ranks, beside the collectives
 
 
-def place(error):
+def place(error: BaseException) -> Freed:
     """{"freed": "barrier(), <cell 6>:3"} for the `error` message of such a rank: the collective
     that it was in, if a frame shows one, and the line of the user's. {} for other exceptions."""
     if not raised.is_a(error, PeerFailed):
@@ -23,10 +31,12 @@ def place(error):
     return {"freed": f"{known[-1]}(), {where}" if known else where}
 
 
-def _within_users(trace):
+def _within_users(
+    trace: TracebackType | None,
+) -> tuple[list[str], tuple[FrameType, int] | None]:
     """The names of the functions within the user's innermost line, the innermost first; and that
     (frame, line), None: there is none."""
-    names = []
+    names: list[str] = []
     for frame, line in frames.of_traceback(trace):
         if frames.is_users(frame):
             return names, (frame, line)

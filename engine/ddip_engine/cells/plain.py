@@ -3,6 +3,8 @@
 The last expression's value is the result, `await` works at top level; there are no magics.
 """
 
+from __future__ import annotations
+
 import ast
 import inspect
 import linecache
@@ -12,10 +14,17 @@ from ddip_engine import state
 from ddip_engine.cells import cell as cells
 from ddip_engine.cells import dap, prompts, streams
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import CodeType
+    from typing import Any
+
+    from ddip_engine.cells.cell import Cell, Ended
+
 _MAGIC = re.compile(r"\s*[%!?]|.*\?\s*$|\s*\w+\s*=\s*[%!]")
 
 
-def run_cell(cell):
+def run_cell(cell: Cell) -> Ended:
     """Runs a cell as Python itself does. Returns cell.Ended."""
     cell.in_code = False  # it has not begun
     cells.remember_source(cell.file, cell.source)
@@ -41,7 +50,7 @@ def run_cell(cell):
         return cells.Ended(e)
 
 
-def _explain(error, cell):
+def _explain(error: BaseException, cell: Cell) -> None:
     """Adds to a SyntaxError the line that compiling a tree omits, and a hint for magics."""
     if not isinstance(error, SyntaxError) or not error.lineno:
         return
@@ -50,7 +59,7 @@ def _explain(error, cell):
         error.msg += " (magics and shell commands need IPython, which this Python does not have)"
 
 
-def _compile(cell):
+def _compile(cell: Cell) -> list[CodeType]:
     """Compiles everything but a final expression, and then that expression, each to code."""
     flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     tree = compile(cell.source, cell.file, "exec", flags | ast.PyCF_ONLY_AST, True)
@@ -63,7 +72,7 @@ def _compile(cell):
     return steps
 
 
-def _evaluate(code, cell):
+def _evaluate(code: CodeType, cell: Cell) -> Any:
     try:
         dap.begin(cell)
         value = eval(code, state.main.__dict__)
@@ -74,7 +83,7 @@ def _evaluate(code, cell):
         dap.end()
 
 
-def _show(value, cell):
+def _show(value: object, cell: Cell) -> str:
     """Returns the result as text, and sends it as an execute_result."""
     with cell.code():
         cell.raise_held()

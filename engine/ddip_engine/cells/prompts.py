@@ -6,10 +6,20 @@ a command runs at the prompt, a person's Ctrl-C ends only the command, as in a t
 from the group, such as a timeout, ends the prompt as well, which catches everything of a command.
 """
 
+from __future__ import annotations
+
 import functools
 import sys
 
 from ddip_engine import patches
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import FrameType
+    from typing import Any, TypeVar
+
+    T = TypeVar("T")
 
 # What catches KeyboardInterrupt and asks again; or goes on with the next line, if a debugger that
 # steps is only about to ask.
@@ -18,18 +28,18 @@ _LOOPS.add(("bdb", "trace_dispatch"))
 _COMMANDS = {("pdb", "onecmd"), ("cmd", "onecmd"), ("code", "push")}  # what they call for a command
 
 
-_caught = None  # a Left that the prompt may have caught with a command of its
+_caught: Left | None = None  # a Left that the prompt may have caught with a command of its
 
 
 class Left(BaseException):
     """Carries the exception of an interrupt out of a prompt."""
 
-    def __init__(self, error):
+    def __init__(self, error: BaseException) -> None:
         super().__init__(error)
         self.error = error
 
 
-def passing(error, frame, by_person):
+def passing(error: BaseException, frame: FrameType | None, by_person: bool) -> BaseException:
     """The exception to raise in this frame, so that error ends what waits at a prompt.
 
     by_person: False if nobody could go on at the prompt afterwards, as after a timeout.
@@ -46,26 +56,26 @@ def passing(error, frame, by_person):
     return error
 
 
-def leave():
+def leave() -> None:
     """Called before input is waited for: raises again what a prompt has caught."""
     if _caught is not None:
         raise _caught
 
 
-def itself(left):
+def itself(left: Left) -> BaseException:
     """The interrupt that has left its prompt."""
     global _caught
     _caught = None
     return left.error
 
 
-def forget():
+def forget() -> None:
     """The cell has ended."""
     global _caught
     _caught = None
 
 
-def run(function, *args, **kwargs):
+def run(function: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     """Calls a function that runs a prompt: an interrupt that leaves it is itself again."""
     try:
         return function(*args, **kwargs)
@@ -74,21 +84,21 @@ def run(function, *args, **kwargs):
     raise error
 
 
-def prompting(plain):
+def prompting(plain: Callable[..., T]) -> Callable[..., T]:
     """A function that runs a prompt, such as pdb.post_mortem()."""
 
     @functools.wraps(plain)
-    def call(*args, **kwargs):
+    def call(*args: Any, **kwargs: Any) -> T:
         return run(plain, *args, **kwargs)
 
     return call
 
 
-def traced(plain):
+def traced(plain: Callable[..., T]) -> Callable[..., T]:
     """Bdb.trace_dispatch(). A debugger whose prompt was left does not trace the cell's handlers."""
 
     @functools.wraps(plain)
-    def trace_dispatch(self, frame, event, arg):
+    def trace_dispatch(self: Any, frame: FrameType, event: str, arg: Any) -> T:
         try:
             return plain(self, frame, event, arg)
         except Left as left:
@@ -100,11 +110,11 @@ def traced(plain):
     return trace_dispatch
 
 
-def without_sigint(plain):
+def without_sigint(plain: Callable[..., None]) -> Callable[..., None]:
     """Pdb.__init__() for debuggers that do not ask again at an interrupt after `continue`."""
 
     @functools.wraps(plain)
-    def init(self, *args, **kwargs):
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
         plain(self, *args, **kwargs)
         self.nosigint = True
 
