@@ -74,9 +74,8 @@ SO_CFLAGS   = -std=gnu11 $(OPT) $(WARN) -fstack-protector-strong -D_FORTIFY_SOUR
 # ---- build ----------------------------------------------------------------------------------
 
 # The shell tool: the program, and its parts, which lie beside it here and in libexec/ddipfs installed.
-# ddip_tool is the Python of it, which uses the package in magics/; installed, that lies in ddip_tool.
+# ddip_tool is the Python of it: magics/, whose package ddip the notebooks use, too.
 TOOL     := ddip ddip-demo ddip-verbs
-TOOL_PY  := $(wildcard scripts/ddip_tool/*.py)
 PROGRAMS := $(BUILD)/ddipfs $(BUILD)/ddip-engine $(BUILD)/ddip_engine.so \
 	$(addprefix $(BUILD)/,$(TOOL) examples ddip_tool)
 
@@ -108,9 +107,11 @@ $(addprefix $(BUILD)/,$(TOOL)): $(BUILD)/%: scripts/%
 	$(Q)cp -p $< $@
 
 # Looked at each time: the tree may have been moved or copied since.
+$(BUILD)/examples: LINKED := scripts/examples
+$(BUILD)/ddip_tool: LINKED := magics
 $(BUILD)/examples $(BUILD)/ddip_tool: FORCE
 	$(Q)mkdir -p $(@D)
-	$(Q)[ $@ -ef scripts/$(@F) ] || ln -sfnr scripts/$(@F) $@
+	$(Q)[ $@ -ef $(LINKED) ] || ln -sfnr $(LINKED) $@
 
 $(BUILD)/obj/fs/%.o: CPPFLAGS += -Ifs -DFUSE_USE_VERSION=312 $(FUSE_CFLAGS)
 $(BUILD)/obj/engine/%.o: CPPFLAGS += -Iengine
@@ -418,8 +419,8 @@ D := $(DESTDIR)$(PREFIX)
 PAGES := $(wildcard fs/*.[1-8] scripts/*.[1-8])
 # STRIP=1: without symbols, for packages
 INSTALL_PROGRAM := install $(if $(STRIP),-s)
-# The notebooks' package, which the shell tool uses, too. With PYTHON= all is also installed into that environment.
-PACKAGE := $(patsubst magics/%,%,$(wildcard $(addprefix magics/ddip/,*.py */*.py py.typed)))
+# The shell tool's Python. With PYTHON= all is also installed into that environment, for notebooks.
+TOOL_PY := $(patsubst magics/%,%,$(wildcard $(addprefix magics/,__main__.py ddip/*.py ddip/*/*.py)))
 .PHONY: install uninstall deb wheel bundle clean picture screenshots version help
 install: all
 	install -d $(D)/bin $(D)/libexec/ddipfs/ddip_tool $(addprefix $(D)/share/man/man,1 4 7) \
@@ -431,8 +432,7 @@ install: all
 	install -m 755 $(BUILD)/ddip $(D)/bin
 	install -m 755 $(BUILD)/ddip-demo $(D)/libexec/ddipfs
 	install -m 644 $(BUILD)/ddip-verbs $(D)/libexec/ddipfs
-	install -m 644 $(TOOL_PY) $(D)/libexec/ddipfs/ddip_tool
-	for file in $(PACKAGE); do install -D -m 644 magics/$$file $(D)/libexec/ddipfs/ddip_tool/$$file || exit 1; done
+	for file in $(TOOL_PY); do install -D -m 644 magics/$$file $(D)/libexec/ddipfs/ddip_tool/$$file || exit 1; done
 	for page in $(PAGES); do sed 's/^\.Os$$/.Os ddipfs $(VERSION)/' $$page | \
 		install -m 644 /dev/stdin $(D)/share/man/man$${page##*.}/$${page##*/} || exit 1; done
 	install -m 644 scripts/ddip.bash-completion $(D)/share/bash-completion/completions/ddip

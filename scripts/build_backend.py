@@ -31,6 +31,7 @@ if sys.version_info < (3, 10):  # noqa: UP036
 
 HOME = Path(__file__).resolve().parent.parent
 PACKAGE = HOME / "magics"
+TOOL = PACKAGE / "__main__.py"
 PROGRAM, PLAIN = 0o100755, 0o100644  # modes in the archive
 LONG_AGO = 315532800  # 1980: the same files make the same archive
 
@@ -158,8 +159,8 @@ def source_files():
 
 
 def python_files():
-    """The Python package: (path, bytes, mode) of each file."""
-    for file in sorted((*PACKAGE.rglob("*.py"), *PACKAGE.rglob("py.typed"))):
+    """The Python packages, without what begins the tool: (path, bytes, mode) of each file."""
+    for file in sorted({*PACKAGE.rglob("*.py"), *PACKAGE.rglob("py.typed")} - {TOOL}):
         yield str(file.relative_to(PACKAGE)), file.read_bytes(), PLAIN
 
 

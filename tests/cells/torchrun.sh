@@ -302,8 +302,8 @@ is 'six times three different numbers' "$(printf '%s\n' "$first" "$(cat "$G"/ran
 "$TORCH_PYTHON" - "$ROOT" <<'END' || bad 'flags of torchrun'
 import sys
 root = sys.argv[1]
-sys.path[:0] = [f"{root}/scripts/ddip_tool", f"{root}/magics"]
-import torchrun
+sys.path[:0] = [f"{root}/magics"]
+from ddip.tool import torchrun
 from torch.distributed.run import get_args_parser
 with open(f"{root}/scripts/ddip.1") as file:
     items = " ".join(line for line in file if line.startswith(".It ")).split()

@@ -65,8 +65,8 @@ for file in include/*.c fs/*.c fs/*/*.[ch] engine/*.c engine/agent/*.c {engine/d
 	has "ARCHITECTURE.md" "$name" "$modules"
 done
 rooms=$(sed -n '/^## Rooms/,/^## Five/p' ARCHITECTURE.md)
-for folder in include/ fs/*/ engine/*/ engine/ddip_engine/{data,groups,cells}/ scripts/ddip_tool/ \
-	magics/ddip/{,apps/,cells/,jobs/,mounts/,notebook/,shown/}; do
+for folder in include/ fs/*/ engine/*/ engine/ddip_engine/{data,groups,cells}/ \
+	magics/ddip/{,apps/,cells/,jobs/,mounts/,notebook/,shown/,tool/}; do
 	has 'ARCHITECTURE.md' "$folder" "$rooms"
 done
 for place in $(grep -oh '`\(fs\|engine\|include\|magics\|scripts\|tests\)/[a-zA-Z0-9_/.:-]*`' ./*.md | tr -d '`'); do

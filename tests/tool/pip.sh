@@ -114,7 +114,7 @@ cp -a "$BUILD"/{obj,so,engine_py.*,version,ddip*} "$tree/build"
 "$T/v/bin/pip" install --quiet --no-deps -e "$tree" >"$T/out" 2>&1 || bad "pip install -e: $(tail -n 5 "$T/out")"
 works 'editable' "$tree/magics"
 echo 'changed = 1' >>"$tree/magics/ddip/shown/labels.py"
-printf '%s\n' 'import sys' 'sys.exit("changed")' >"$tree/scripts/ddip_tool/__main__.py"
+printf '%s\n' 'import sys' 'sys.exit("changed")' >"$tree/magics/__main__.py"
 is 'changes of the package are seen at once' "$(cd / && "$T/v/bin/python" -c 'import ddip.shown.labels; print(ddip.shown.labels.changed)')" 1
 is 'and those of the tool' "$("$T/v/bin/ddip" status 2>&1)" changed
 removed 'editable'

@@ -8,10 +8,10 @@ import os
 import sys
 
 ROOT = sys.argv[1]
-sys.path[:0] = [os.path.join(ROOT, "scripts/ddip_tool"), os.path.join(ROOT, "magics")]
+sys.path[:0] = [os.path.join(ROOT, "magics")]
 
-import program  # noqa: E402
-import tool  # noqa: E402
+from ddip.tool import program  # noqa: E402
+from ddip.tool.call import USAGE, Failure, Tool  # noqa: E402
 from torch.distributed import run  # noqa: E402
 
 _WORDS = ["x.py", "--nproc-per-node", "9"]  # the program has flags of its own
@@ -33,11 +33,11 @@ def spellings(action):
 def wrong(words):
     """What ddip run makes of these words that it should not; "" if it is right."""
     name = words[0].partition("=")[0]
-    call = tool.Tool("", "group", "", "run")
+    call = Tool("", "group", "", "run")
     try:
         options = program._options(call, [*words, *_WORDS])
-    except tool.Failure as e:
-        told = e.status == tool.USAGE and str(e).startswith(f"{name} is a flag of torchrun: ")
+    except Failure as e:
+        told = e.status == USAGE and str(e).startswith(f"{name} is a flag of torchrun: ")
         return "" if told and "\n" not in str(e) else f"{e}"
     taken = [name[2:].replace("_", "-")] if name.startswith("--") else [*options.given][:1]
     if [*options.given] != taken or options.rest != _WORDS:

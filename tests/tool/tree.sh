@@ -11,9 +11,8 @@ cp -a "$BUILD"/{obj,so,engine_py.*,version,ddip*,examples} "$new/build"
 # build WHAT: make has nothing to compile, but must see what is wrong with the links
 build() {
 	make --no-print-directory -C "$T"/*tree all >"$T/out" 2>&1 || bad "$1: make: $(tail -n 3 "$T/out")"
-	for name in examples ddip_tool; do
-		is "$1: $name" "$(realpath "$T"/*tree/build/$name)" "$(realpath "$T"/*tree)/scripts/$name"
-	done
+	is "$1: examples" "$(realpath "$T"/*tree/build/examples)" "$(realpath "$T"/*tree)/scripts/examples"
+	is "$1: ddip_tool" "$(realpath "$T"/*tree/build/ddip_tool)" "$(realpath "$T"/*tree)/magics"
 }
 
 ln -sfn "$ROOT/scripts/examples" "$new/build/examples"

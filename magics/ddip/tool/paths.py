@@ -8,14 +8,14 @@ import os
 import stat
 
 from ddip.mounts import files
-from tool import OK, USAGE, Failure, Options, put_out
+from ddip.tool.call import OK, USAGE, Failure, Options, put_out
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ddip.mounts.files import OpenFile
-    from tool import Tool
+    from ddip.tool.call import Tool
 
 _PIECE = 1 << 20
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC

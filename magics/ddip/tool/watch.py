@@ -5,13 +5,13 @@ from __future__ import annotations
 import shlex
 
 from ddip.cells import cell as cells
-from tool import OK, Options, complain, put_out, say, status_of
+from ddip.tool.call import OK, Options, complain, put_out, say, status_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tool import Tool
+    from ddip.tool.call import Tool
 
 
 def watch(tool: Tool, words: Sequence[str]) -> int:

@@ -12,11 +12,11 @@ import json
 import os
 import sys
 
-import control
 from ddip.cells import cell as cells
 from ddip.errors import DipError
 from ddip.mounts import files
-from tool import OK, REFUSED, Failure, Options
+from ddip.tool import control
+from ddip.tool.call import OK, REFUSED, Failure, Options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
     from ddip.mounts.files import OpenFile
-    from tool import Tool
+    from ddip.tool.call import Tool
 
     P = ParamSpec("P")
     T = TypeVar("T")

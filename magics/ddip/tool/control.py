@@ -9,19 +9,30 @@ import re
 import select
 import time
 
-from cells import VALUED
 from ddip import ranks as rank_lists
 from ddip.cells import cell as cells
 from ddip.errors import DipError
 from ddip.mounts import files, mount, where
-from tool import HINT, NOTHING, OK, REFUSED, TIMEOUT, Failure, Options, failure_of, put_out, say
+from ddip.tool.call import (
+    HINT,
+    NOTHING,
+    OK,
+    REFUSED,
+    TIMEOUT,
+    Failure,
+    Options,
+    failure_of,
+    put_out,
+    say,
+)
+from ddip.tool.cells import VALUED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from tool import Tool
+    from ddip.tool.call import Tool
 
 _END_MS = 10000  # for a rank to exit after its daemon
 _GRACE_S = 5  # for an interrupted cell to end, where `grace` is off

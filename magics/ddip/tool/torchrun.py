@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import re
 
-from tool import REFUSED, Failure, say
+from ddip.tool.call import REFUSED, Failure, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from tool import Options, Tool
+    from ddip.tool.call import Options, Tool
 
 _STREAMS = re.compile(r"[0-3]|[0-9]+:[0-3](,[0-9]+:[0-3])*")  # --tee, --redirects
 HOSTS = (

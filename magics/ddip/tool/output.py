@@ -8,14 +8,14 @@ import re
 import select
 
 from ddip.mounts import files
-from tool import NOTHING, OK, Failure, Options, number_of, put_out
+from ddip.tool.call import NOTHING, OK, Failure, Options, number_of, put_out
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ddip.mounts.files import OpenFile
-    from tool import Tool
+    from ddip.tool.call import Tool
 
 _PIECE = 64 << 10
 _LINES = 10  # the default of tail

@@ -16,15 +16,15 @@ import signal
 import time
 from typing import NamedTuple
 
-import probes
-from probes import BAD, Finding
-from tool import Options, put_out
+from ddip.tool import probes
+from ddip.tool.call import Options, put_out
+from ddip.tool.probes import BAD, Finding
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from tool import Tool
+    from ddip.tool.call import Tool
 
 _SUMMARY = "all that is needed is there"
 _PIECE = 1 << 16

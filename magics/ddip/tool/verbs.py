@@ -1,34 +1,11 @@
-"""All verbs of ddip except mount, demo and help.
+"""Which module has each verb of `ddip`, and how a verb runs."""
 
-usage: python3 ddip_tool MOUNT GROUP TRACE USAGE [ARG…]   run by scripts/ddip; USAGE names the verb
+from __future__ import annotations
 
-Needs only the standard library. The code that operates on files, on a mount or a socket, submits
-cells and reads their streams is in the package ddip, which the magics use as well.
-"""
-
-import os
 import signal
-import sys
 
-# until a verb runs, Ctrl-C ends the tool without a traceback; if it is ignored it stays ignored
-_interrupts = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-if _interrupts:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-if sys.version_info < (3, 10):  # noqa: UP036
-    sys.exit("ddip: this python3 is %d.%d: 3.10 or newer is needed" % sys.version_info[:2])
-
-for _fd in range(3):  # a file of the group must not get the number of a closed one
-    try:
-        os.fstat(_fd)
-    except OSError:
-        os.open(os.devnull, os.O_RDONLY)
-_here = os.path.dirname(os.path.realpath(__file__))
-sys.path[:1] = [_here]  # in an installation it has the package ddip, too
-if not os.path.isdir(os.path.join(_here, "ddip")):
-    sys.path.insert(1, os.path.join(_here, "../../magics"))
-
-import tool  # noqa: E402
-from ddip.errors import DipError  # noqa: E402
+from ddip.errors import DipError
+from ddip.tool.call import INTERRUPTED, OK, Failure, Options, Tool, end_output, failure_of, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -78,7 +55,7 @@ _PLAIN = {
 _INSTALLED = {"mcp", "doctor"}  # use, or look at, packages that are installed
 
 
-def _run(call: tool.Tool, words: "Sequence[str]") -> int:
+def _run(call: Tool, words: Sequence[str]) -> int:
     """Runs the verb of a call. Returns the exit status."""
     if call.verb in _INSTALLED:
         import site  # ddip starts Python without it: it may take longer than the verb
@@ -86,30 +63,29 @@ def _run(call: tool.Tool, words: "Sequence[str]") -> int:
         site.main()
     module, _, function = _VERBS[call.verb].partition(".")
     if call.verb in _PLAIN:
-        words = tool.Options(call, words, {}, {}, mixed=False).rest
-    status: int = getattr(__import__(module), function or call.verb)(call, words)
+        words = Options(call, words, {}, {}, mixed=False).rest
+    found = __import__(f"ddip.tool.{module}", fromlist=[module])
+    status: int = getattr(found, function or call.verb)(call, words)
     return status
 
 
-def main(named: str, group: str, trace: str, usage: str, *words: str) -> int:
-    """Runs a verb. Returns the exit status."""
-    call = tool.Tool(named, group, trace, usage)
+def main(interrupts: bool, named: str, group: str, trace: str, usage: str, *words: str) -> int:
+    """Runs a verb. interrupts: Ctrl-C raises KeyboardInterrupt from now on; False: it is ignored.
+    Returns the exit status."""
+    call = Tool(named, group, trace, usage)
     try:
-        if _interrupts:
+        if interrupts:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         status = _run(call, words)
-        tool.end_output()
+        end_output()
         return status
     except KeyboardInterrupt:
-        return tool.INTERRUPTED
+        return INTERRUPTED
     except BrokenPipeError:  # the reader is gone
-        return tool.OK
+        return OK
     except (DipError, OSError) as e:
-        failure = tool.failure_of(e)
-    except tool.Failure as e:
+        failure = failure_of(e)
+    except Failure as e:
         failure = e
-    tool.say(str(failure))
+    say(str(failure))
     return failure.status
-
-
-sys.exit(main(*sys.argv[1:]))

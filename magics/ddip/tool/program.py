@@ -7,15 +7,13 @@ import json
 import os
 import shlex
 
-import beside
-import hosts
-import torchrun
-from cells import FLAGS, VALUED, Choice, run_cell
-from control import start_ranks
 from ddip.errors import DipError
 from ddip.mounts import files
-from stdin import Stdin
-from tool import DIED, NOTHING, RAISED, REFUSED, USAGE, Failure, Options, say
+from ddip.tool import beside, hosts, torchrun
+from ddip.tool.call import DIED, NOTHING, RAISED, REFUSED, USAGE, Failure, Options, say
+from ddip.tool.cells import FLAGS, VALUED, Choice, run_cell
+from ddip.tool.control import start_ranks
+from ddip.tool.stdin import Stdin
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -23,7 +21,7 @@ if TYPE_CHECKING:
 
     from ddip.cells.cell import Cell
     from ddip.mounts.files import OpenFile
-    from tool import Tool
+    from ddip.tool.call import Tool
 
 _PIECE = 1 << 20
 _END_OF_ARCHIVE = b"PK\5\6"  # in each zip file, as zipapp makes them, and in no text

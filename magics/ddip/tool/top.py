@@ -11,14 +11,14 @@ import time
 from ddip.errors import DipError
 from ddip.mounts import files
 from ddip.shown.overview import ALARM, CHOSEN, DIM, HEAD, PLAIN, TITLE, Overview
-from tool import NOTHING, OK, USAGE, Failure, Options, put_out, say
+from ddip.tool.call import NOTHING, OK, USAGE, Failure, Options, put_out, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import TypeAlias, TypeVar
 
-    from tool import Tool
+    from ddip.tool.call import Tool
 
     _Number = TypeVar("_Number", int, float)
     # a rank, how many lines of its output, and the size and the time of that

@@ -11,10 +11,10 @@ import os
 import string
 import sys
 
-from cells import FLAGS, VALUED, Choice, run_cell
 from ddip.errors import DipError
 from ddip.notebook import complete
-from tool import OK, REFUSED, Failure, Options, bytes_of, complain, put_out, say
+from ddip.tool.call import OK, REFUSED, Failure, Options, bytes_of, complain, put_out, say
+from ddip.tool.cells import FLAGS, VALUED, Choice, run_cell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from ddip.groups import Group
-    from tool import Tool
+    from ddip.tool.call import Tool
 
 _HISTORY_LINES = 5000
 _PASTE = "set enable-bracketed-paste on"  # pasted text is one source, including its empty lines

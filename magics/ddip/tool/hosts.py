@@ -13,14 +13,14 @@ import time
 from ddip.cells import cell
 from ddip.errors import DipError
 from ddip.mounts import mount, where
-from tool import ENDING, USAGE, Failure, say
+from ddip.tool.call import ENDING, USAGE, Failure, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
-    from tool import Options, Tool
+    from ddip.tool.call import Options, Tool
 
 _SLURM = "slurm"
 _SETTING = re.compile(r"([a-z_]+)=(.*)", re.S)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from ddip.mounts import files
-from tool import OK, put_out
+from ddip.tool.call import OK, put_out
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tool import Tool
+    from ddip.tool.call import Tool
 
 
 def status(tool: Tool, words: Sequence[str]) -> int:

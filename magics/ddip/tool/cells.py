@@ -16,9 +16,7 @@ from ddip.errors import DipError
 from ddip.mounts import files
 from ddip.ranks import parse
 from ddip.shown.elapsed import Elapsed
-from lines import Lines
-from stdin import Stdin
-from tool import (
+from ddip.tool.call import (
     ENDING,
     NOTHING,
     OK,
@@ -34,6 +32,8 @@ from tool import (
     status_of,
     write_all,
 )
+from ddip.tool.lines import Lines
+from ddip.tool.stdin import Stdin
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from typing import Any, Protocol
 
-    from tool import Tool
+    from ddip.tool.call import Tool
 
     class Input(Protocol):
         """What passes input to the ranks that ask for it."""

@@ -9,18 +9,19 @@ import signal
 import time
 
 from ddip.mounts import files, p9_file
-from echo import LOOK_MS, Echo, is_foreground
-from output import print_end
-from stdin import FULL_S, write_some
-from tool import OK, number_of, put_out
+from ddip.tool.call import OK, number_of, put_out
+from ddip.tool.echo import LOOK_MS, Echo, is_foreground
+from ddip.tool.output import print_end
+from ddip.tool.stdin import FULL_S, write_some
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ddip.mounts.files import OpenFile
-    from tool import Tool
     from typing_extensions import Self
+
+    from ddip.mounts.files import OpenFile
+    from ddip.tool.call import Tool
 
 _PIECE = p9_file.AHEAD
 _LAST_LINES = 5  # of the rank's earlier output

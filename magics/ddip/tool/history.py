@@ -8,15 +8,16 @@ import re
 
 from ddip.errors import DipError
 from ddip.mounts import files
-from tool import OK, USAGE, Failure, Options, put_out
+from ddip.tool.call import OK, USAGE, Failure, Options, put_out
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import TypedDict
 
-    from tool import Tool
     from typing_extensions import NotRequired
+
+    from ddip.tool.call import Tool
 
     class _Report(TypedDict):
         """What is used of a cell's report.json."""

@@ -16,14 +16,15 @@ import threading
 import time
 
 from ddip.mounts import files
-from echo import LOOK_MS, Echo, is_foreground
-from tool import say
+from ddip.tool.call import say
+from ddip.tool.echo import LOOK_MS, Echo, is_foreground
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ddip.mounts.files import OpenFile
-    from tool import Tool
     from typing_extensions import Buffer, Self
+
+    from ddip.mounts.files import OpenFile
+    from ddip.tool.call import Tool
 
 _PIECE = 1 << 20
 FULL_S = 0.05  # between attempts to write into a full input

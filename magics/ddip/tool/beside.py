@@ -8,12 +8,12 @@ import os
 import pickle
 
 from ddip.ranks import parse
-from tool import say
+from ddip.tool.call import say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from cells import Choice
-    from tool import Tool
+    from ddip.tool.call import Tool
+    from ddip.tool.cells import Choice
 
 _VARIABLE = "_ddip_files"  # holds the files in the ranks until the program begins
 _FILES_MAX = 1000
