@@ -24,6 +24,8 @@ for _fd in range(3):  # a file of the group must not get the number of a closed 
     except OSError:
         os.open(os.devnull, os.O_RDONLY)
 
+sys.path[0] = os.path.dirname(os.path.realpath(__file__))  # where ddipfs is looked for from
+
 from ddip.tool.verbs import main  # noqa: E402
 
 sys.exit(main(_interrupts, *sys.argv[1:]))
