@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any, Protocol
 
+    from _typeshed import SupportsWrite
+
     class Readable(Protocol):
         def readinto(self, memory: memoryview, /) -> int | None: ...
 
@@ -54,7 +56,7 @@ def base() -> type[pickle.Pickler]:
 
 
 def pickler(
-    file: io.BytesIO,
+    file: SupportsWrite[bytes],
     reduce: Callable[[Any], Any],
     buffer_callback: Callable[[Any], Any] | None = None,
 ) -> pickle.Pickler:

@@ -9,6 +9,8 @@ then that file (alias) must not depend on the bytes. What is written to NAME.cat
 to every rank, which takes its part.
 """
 
+from __future__ import annotations
+
 import ast
 import io
 import numbers
@@ -22,11 +24,23 @@ from ddip_engine.data import arrays, gpu, pickles
 from ddip_engine.data.view import Export, Incoming, article, export_memory, refusal_of, type_name
 from ddip_engine.state import EngineError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any, TypeAlias
+
+    import numpy
+    import torch
+
+    # makes one object of a name, an OP and the objects of all ranks
+    Combine: TypeAlias = Callable[[str, str, list[Any]], Any]
+
 _NAMED = "biufc"  # kinds of NumPy dtypes that their name describes fully
 
 
-def export(name, value):
-    """Returns this rank's part as a view.Export; the bytes are the object's own if possible."""
+def export(name: str, value: Any) -> Export:
+    """Returns this rank's part as a view.Export; the bytes are the object's own if possible. Raises
+    EngineError."""
     if arrays.is_tensor(value):
         return _tensor_part(name, value)
     value = gpu.host(value)
@@ -38,12 +52,12 @@ def export(name, value):
     return _object_part(name, value)
 
 
-def line(kind, itemsize, shape, dtype):
+def line(kind: str, itemsize: int, shape: Iterable[int], dtype: str) -> bytes:
     """The first line of a part."""
     return f"{kind} {itemsize} {','.join(map(str, shape)) or '-'} {dtype}\n".encode()
 
 
-def _tensor_part(name, value):
+def _tensor_part(name: str, value: torch.Tensor) -> Export:
     if hasattr(value, "full_tensor"):
         use = f"take {name}.full_tensor() or {name}.to_local() in a cell"
         raise EngineError(EOPNOTSUPP, f"{name} is a DTensor: {use}")
@@ -56,7 +70,7 @@ def _tensor_part(name, value):
     return export_memory(head, plain.data_ptr(), size, keep, lambda: bytes(arrays.raw(plain)))
 
 
-def _array_part(array):
+def _array_part(array: numpy.ndarray) -> Export:
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     if not array.flags.c_contiguous:
@@ -66,7 +80,7 @@ def _array_part(array):
     return export_memory(head, address, array.nbytes, array, array.tobytes)
 
 
-def dtype_text(dtype):
+def dtype_text(dtype: numpy.dtype) -> str:
     """The text for a NumPy dtype in that line."""
     from numpy import void
     from numpy.lib import format as npy
@@ -76,7 +90,7 @@ def dtype_text(dtype):
     return repr(npy.dtype_to_descr(dtype))
 
 
-def _dtype_of(text):
+def _dtype_of(text: str) -> numpy.dtype:
     import numpy
     from numpy.lib import format as npy
 
@@ -84,32 +98,34 @@ def _dtype_of(text):
     return npy.descr_to_dtype(ast.literal_eval(text)) if quoted else numpy.dtype(text)
 
 
-def _object_part(name, value):
+def _object_part(name: str, value: Any) -> Export:
     """A pickle; only rank 0 reads it."""
     export = pickles.export_pkl(name, value)
     head = line("object", 1, (export.size,), type_name(type(value)))
     return Export(head + export.head, fd=export.fd, size=len(head) + export.size)
 
 
-def assemble(name, asked, fd):
-    """The object made from all parts; asked, from the daemon, is `OP KIND ITEMSIZE SHAPE DTYPE`."""
+def assemble(name: str, asked: str, fd: int) -> Any:
+    """The object made from all parts; asked, from the daemon, is `OP KIND ITEMSIZE SHAPE DTYPE`. fd
+    has their bytes, and stays the caller's: an array or a tensor uses them in place, and must not
+    be written to. Raises EngineError."""
     op, kind, _, shape, dtype = asked.split(" ", 4)
     data = Incoming(fd, os.fstat(fd).st_size).looked_at()
     if kind == "object":
         return _of_objects(name, op, data)
-    shape = tuple(map(int, shape.split(","))) if shape != "-" else ()
+    dims = tuple(map(int, shape.split(","))) if shape != "-" else ()
     if kind == "tensor":
         torch = sys.modules["torch"]
         if not len(data):
-            return torch.empty(shape, dtype=getattr(torch, dtype), device="cpu")
+            return torch.empty(dims, dtype=getattr(torch, dtype), device="cpu")
         flat = torch.frombuffer(data, dtype=torch.uint8)
-        return flat.view(getattr(torch, dtype)).reshape(shape)
+        return flat.view(getattr(torch, dtype)).reshape(dims)
     import numpy
 
-    return numpy.ndarray(shape, _dtype_of(dtype), buffer=data)
+    return numpy.ndarray(dims, _dtype_of(dtype), buffer=data)
 
 
-def alias(exported, value, fd):
+def alias(exported: Export, value: Any, fd: int) -> Export:
     """The same export, but served from the memfd fd if its bytes are exactly the ones that value
     maps from there. The caller keeps ownership of fd."""
     if exported.keep is None or exported.size - len(exported.head) != os.fstat(fd).st_size:
@@ -120,7 +136,7 @@ def alias(exported, value, fd):
     return Export(exported.head, fd=fd, size=exported.size)
 
 
-def named(error, name, asked):
+def named(error: EngineError, name: str, asked: str) -> EngineError:
     """The refusal of a view of that object. What it says to read instead is over the ranks, too."""
     op = asked.partition(" ")[0]
     text = re.sub(rf"\b{re.escape(name)}\.(?=\w)", lambda _: f"{name}.{op}.", str(error))
@@ -130,7 +146,7 @@ def named(error, name, asked):
 # ---- numbers, lists and other objects without a buffer
 
 
-def _of_objects(name, op, data):
+def _of_objects(name: str, op: str, data: memoryview) -> Any:
     values, file = [], io.BytesIO(data)
     while file.tell() < len(data):
         try:
@@ -141,7 +157,7 @@ def _of_objects(name, op, data):
     return _OBJECT_OPS[op](name, op, values)
 
 
-def _numbers(name, op, values):
+def _numbers(name: str, op: str, values: list[Any]) -> list[Any]:
     for rank, value in enumerate(values):
         if not isinstance(value, numbers.Number):
             kind = f" of {value.dtype}" if hasattr(value, "__array_interface__") else ""
@@ -152,8 +168,8 @@ def _numbers(name, op, values):
     return values
 
 
-def _extreme(pick):
-    def choose(name, op, values):
+def _extreme(pick: Callable[[list[Any]], Any]) -> Combine:
+    def choose(name: str, op: str, values: list[Any]) -> Any:
         if any(isinstance(value, complex) for value in _numbers(name, op, values)):
             raise EngineError(EOPNOTSUPP, f"{name}: complex numbers have no order")
         lost = [value for value in values if value != value]  # NaN wins, as in NumPy
@@ -162,15 +178,15 @@ def _extreme(pick):
     return choose
 
 
-def _sum(name, op, values):
+def _sum(name: str, op: str, values: list[Any]) -> Any:
     return sum(_numbers(name, op, values))
 
 
-def _mean(name, op, values):
+def _mean(name: str, op: str, values: list[Any]) -> Any:
     return sum(_numbers(name, op, values)) / len(values)
 
 
-def _joined(name, op, values):
+def _joined(name: str, op: str, values: list[Any]) -> Any:
     kinds = {type(value) for value in values}
     if len(kinds) == 1 and kinds <= {list, tuple}:
         return sum(values, kinds.pop()())
@@ -185,9 +201,10 @@ def _joined(name, op, values):
         raise refusal_of(e, f"{name}.cat", EOPNOTSUPP) from None
 
 
-def _joiner(values):
+def _joiner(values: list[Any]) -> Callable[[list[Any]], Any] | None:
     """What joins arrays without plain elements, or data frames, on axis 0; None for others."""
-    numpy, pandas = sys.modules.get("numpy"), sys.modules.get("pandas")
+    numpy = sys.modules.get("numpy")
+    pandas: Any = sys.modules.get("pandas")
     if numpy is not None and all(isinstance(value, numpy.ndarray) for value in values):
         masked = any(isinstance(value, numpy.ma.MaskedArray) for value in values)
         return numpy.ma.concatenate if masked else numpy.concatenate
@@ -210,8 +227,9 @@ _OBJECT_OPS = {
 # ---- writing: each rank takes its part
 
 
-def scatter(name, value, op, old, rank, size):
+def scatter(name: str, value: Any, op: str, old: Any, rank: int, size: int) -> Any:
     """This rank's part of what was written to name.cat (axis 0 split) or name.gather (item K).
+    Raises EngineError.
 
     A part of an array or a tensor is a copy: a view would keep the bytes of all parts alive.
     """
@@ -229,11 +247,11 @@ def scatter(name, value, op, old, rank, size):
     return part_of.copy() if hasattr(part_of, "__array_interface__") else part_of
 
 
-def _slice(value, begin, end):
+def _slice(value: Any, begin: int, end: int) -> Any:
     return value.iloc[begin:end] if hasattr(value, "iloc") else value[begin:end]
 
 
-def _length(name, value, op):
+def _length(name: str, value: Any, op: str) -> int:
     """The extent of axis 0."""
     sequence = isinstance(value, (list, tuple)) or hasattr(value, "shape")
     framed = hasattr(value, "iloc") and op == "gather"

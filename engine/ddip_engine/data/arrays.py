@@ -1,5 +1,7 @@
 """Views of arrays and tensors: npy, safetensors, pt; state dicts into modules and optimizers."""
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import functools
@@ -22,6 +24,22 @@ from ddip_engine.data.view import (
 )
 from ddip_engine.state import EngineError
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+    from typing import Any, BinaryIO, TypeAlias, TypeGuard
+
+    import numpy
+    import torch
+    from ddip_engine.data.view import Export, Incoming
+
+    # offset of the data, shape, in Fortran order?, dtype
+    NpyHead: TypeAlias = tuple[int, tuple[int, ...], bool, numpy.dtype]
+    Tensors: TypeAlias = dict[str, torch.Tensor]
+    Metadata: TypeAlias = dict[str, str]  # of safetensors
+    Holder: TypeAlias = torch.nn.Module | torch.optim.Optimizer  # of a state dict
+
 _NPY_HEAD = 12 + (64 << 10)  # in bytes: the longest version 1.0 header, and a newer one's length
 _NPY_SMALL = 512  # in bytes: up to this length, parsed headers are cached
 
@@ -38,12 +56,12 @@ _SAFE_ALIGN = 16  # in bytes: the size of the largest element
 _NO_TORCH = "which this environment does not have"
 
 
-def _torch():
+def _torch() -> Any:
     torch = sys.modules.get("torch")
     return torch if hasattr(torch, "optim") else None  # else a cell is importing it
 
 
-def types():
+def types() -> tuple[type, ...]:
     """The array and tensor types of the libraries that are loaded."""
     torch, numpy = _torch(), sys.modules.get("numpy")
     kinds = [getattr(torch, "Tensor", None), getattr(numpy, "ndarray", None)]
@@ -51,20 +69,20 @@ def types():
     return tuple(kind for kind in kinds if kind is not None)
 
 
-def is_tensor(value):
+def is_tensor(value: object) -> TypeGuard[torch.Tensor]:
     """True for a torch tensor, parameters included."""
     torch = _torch()
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def holds_state(value):
+def holds_state(value: object) -> TypeGuard[Holder]:
     """True for an object with a state dict: a module or an optimizer."""
     torch = _torch()
     kinds = () if torch is None else (torch.nn.Module, torch.optim.Optimizer)
     return isinstance(value, kinds)
 
 
-def whole_view(value):
+def whole_view(value: Any) -> str:
     """The view that has all of an array or a tensor: npy, or safetensors if NumPy lacks its type;
     an empty text: neither."""
     if not is_tensor(value):
@@ -73,7 +91,7 @@ def whole_view(value):
 
 
 @functools.lru_cache(maxsize=1 << 6)
-def _whole_view_of(dtype):
+def _whole_view_of(dtype: torch.dtype | numpy.dtype) -> str:
     name, numpy = str(dtype).removeprefix("torch."), sys.modules.get("numpy")
     if numpy is not None and name in (*numpy.sctypeDict, "bool"):
         return "npy"
@@ -83,9 +101,9 @@ def _whole_view_of(dtype):
 # ---- npy
 
 
-def as_array(name, value, view="npy"):
+def as_array(name: str, value: Any, view: str = "npy") -> tuple[numpy.ndarray, object]:
     """(array, owner of its memory) for an array, tensor or number; memory on the CPU is used in
-    place."""
+    place. Raises EngineError."""
     numpy = _numpy(name)
     if is_tensor(value):
         return _tensor_as_array(name, value, view)
@@ -103,7 +121,7 @@ def as_array(name, value, view="npy"):
     raise unsupported(name, value, view, f"want an array, a tensor or a number; read {use}")
 
 
-def _tensor_as_array(name, tensor, view):
+def _tensor_as_array(name: str, tensor: torch.Tensor, view: str) -> tuple[numpy.ndarray, object]:
     _check_dense(name, tensor, view)
     plain = gpu.host(gpu.plain(tensor))
     try:
@@ -112,7 +130,7 @@ def _tensor_as_array(name, tensor, view):
         raise _no_numpy_type(name, tensor, view) from None
 
 
-def _check_dense(name, tensor, view):
+def _check_dense(name: str, tensor: torch.Tensor, view: str) -> None:
     if hasattr(tensor, "full_tensor"):
         raise unsupported(
             name, tensor, view, f"take {name}.full_tensor() or {name}.to_local() in a cell"
@@ -121,19 +139,19 @@ def _check_dense(name, tensor, view):
         raise unsupported(name, tensor, view, f"it is no dense tensor: read {name}.pt")
 
 
-def is_dense(tensor):
+def is_dense(tensor: torch.Tensor) -> bool:
     """True if the bytes of a tensor are its elements and nothing else."""
     layout = tensor.layout is _torch().strided and not hasattr(tensor, "full_tensor")
     return layout and not (tensor.is_quantized or tensor.is_meta or tensor.is_nested)
 
 
-def _no_numpy_type(name, tensor, view):
+def _no_numpy_type(name: str, tensor: torch.Tensor, view: str) -> EngineError:
     kind = str(tensor.dtype).removeprefix("torch.")
     use = f"NumPy has no {kind}: read {name}.safetensors, {name}.pt or {name}.pkl"
     return unsupported(name, tensor, view, use)
 
 
-def _npy_header(name, array, fields):
+def _npy_header(name: str, array: object, fields: dict[str, Any]) -> bytes:
     from numpy.lib import format as npy
 
     out = io.BytesIO()
@@ -149,8 +167,8 @@ def _npy_header(name, array, fields):
     return out.getvalue()
 
 
-def export_npy(name, value):
-    """NumPy's header and the live bytes; an array with gaps is copied."""
+def export_npy(name: str, value: Any) -> Export:
+    """NumPy's header and the live bytes; an array with gaps is copied. Raises EngineError."""
     _numpy(name)  # raises with advice if NumPy is missing
     from numpy.lib import format as npy
 
@@ -167,7 +185,7 @@ def export_npy(name, value):
     return export_memory(head, address, array.nbytes, keep, lambda: array.tobytes(order))
 
 
-def _export_gpu_npy(name, value, found):
+def _export_gpu_npy(name: str, value: Any, found: gpu.Memory) -> Export:
     from numpy.lib import format as npy
 
     dtype = found.dtype
@@ -182,14 +200,15 @@ def _export_gpu_npy(name, value, found):
     return export_gpu(head, found)
 
 
-def export_gpu(head, found):
+def export_gpu(head: bytes, found: gpu.Memory) -> Export:
     """A head followed by live GPU memory."""
     copy = functools.partial(gpu.read, found)
     return export_memory(head, found.address, found.nbytes, found, copy, found.device)
 
 
-def import_npy(name, data, old):
-    """A writable array over the pushed memory; a tensor if the name holds one."""
+def import_npy(name: str, data: Incoming, old: Any) -> Any:
+    """A writable array over the pushed memory; a tensor if the name holds one. Raises
+    EngineError."""
     numpy = _numpy(name)
     view = data.data()
     try:
@@ -209,7 +228,7 @@ def import_npy(name, data, old):
     return like(old, array, name)
 
 
-def _numpy(name):
+def _numpy(name: str) -> Any:
     try:
         import numpy
     except ImportError as e:
@@ -218,7 +237,7 @@ def _numpy(name):
     return numpy
 
 
-def _parse_npy_header(view):
+def _parse_npy_header(view: memoryview) -> NpyHead | None:
     """(offset of the data, shape, in Fortran order?, dtype); None for another version."""
     length = int.from_bytes(view[8:10], "little")
     if view[6:8] == b"\1\0" and length <= _NPY_SMALL:  # version 1.0
@@ -227,12 +246,12 @@ def _parse_npy_header(view):
 
 
 @functools.lru_cache(maxsize=1 << 8)
-def _parse_small_npy_header(head):
+def _parse_small_npy_header(head: bytes) -> NpyHead | None:
     """Cached: pushes tend to repeat their shapes, and parsing a header as Python is slow."""
     return _parse_npy_head(head)
 
 
-def _parse_npy_head(view):
+def _parse_npy_head(view: bytes | memoryview) -> NpyHead | None:
     from numpy.lib import format as npy
 
     file = io.BytesIO(view[:_NPY_HEAD])
@@ -247,7 +266,7 @@ def _parse_npy_head(view):
     return _read_npy_header(npy.read_array_header_2_0, file)
 
 
-def _read_npy_header(read, file):
+def _read_npy_header(read: Callable[..., Any], file: io.BytesIO) -> NpyHead:
     # NumPy's limit is meant for untrusted files
     limit = {"max_header_size": len(file.getbuffer())} if _takes_limit(read) else {}
     try:
@@ -258,12 +277,12 @@ def _read_npy_header(read, file):
 
 
 @functools.cache
-def _takes_limit(read):
+def _takes_limit(read: Callable[..., Any]) -> bool:
     """True since NumPy 1.23.4."""
     return "max_header_size" in inspect.signature(read).parameters
 
 
-def _load_npy(numpy, data):
+def _load_npy(numpy: Any, data: Incoming) -> numpy.ndarray:
     """Leaves rare versions of the format to NumPy itself."""
     file = data.file()
     array = numpy.load(file, allow_pickle=False)
@@ -272,8 +291,9 @@ def _load_npy(numpy, data):
     return array
 
 
-def like(old, new, name):
-    """Converts new to what the name holds: a tensor, its device, a Parameter, requires_grad."""
+def like(old: Any, new: Any, name: str) -> Any:
+    """Converts new to what the name holds: a tensor, its device, a Parameter, requires_grad. Raises
+    EngineError."""
     torch = _torch()
     if not is_tensor(old):
         return _placed_array(old, new)
@@ -291,8 +311,9 @@ def like(old, new, name):
     return new.requires_grad_(wants)
 
 
-def placed(old, new):
+def placed(old: Any, new: Any) -> Any:
     """Puts new where old is, if that is a GPU: an array or a tensor, or each in a dict by its key.
+    Raises EngineError.
 
     A dict is changed in place: it has just been decoded, and may contain itself.
     """
@@ -316,7 +337,7 @@ def placed(old, new):
     return new
 
 
-def _placed_array(old, new):
+def _placed_array(old: Any, new: Any) -> Any:
     """Converts an array to old's type if old is a GPU array of a library other than torch."""
     numpy = sys.modules.get("numpy")
     if numpy is None or type(new) is not numpy.ndarray or is_tensor(old):
@@ -324,7 +345,7 @@ def _placed_array(old, new):
     return new if gpu.memory_of(old) is None else gpu_write.array_like(old, new)
 
 
-def _placed_tensor(old, new):
+def _placed_tensor(old: Any, new: torch.Tensor) -> torch.Tensor:
     torch = _torch()
     if not is_tensor(old) or not old.is_cuda or new.device == old.device:
         return new
@@ -337,8 +358,9 @@ def _placed_tensor(old, new):
 # ---- safetensors
 
 
-def export_safetensors(name, value):
-    """One tensor as live memory, several through a memfd; for a module or optimizer, its state."""
+def export_safetensors(name: str, value: Any) -> Export:
+    """One tensor as live memory, several through a memfd; for a module or optimizer, its state.
+    Raises EngineError."""
     tensors, metadata = _named_tensors(name, value)
     head, plains = _safe_header(name, value, tensors, metadata)
     if is_tensor(value):
@@ -350,7 +372,7 @@ def export_safetensors(name, value):
         keep, size = (plain.untyped_storage(), plain), plain.numel() * plain.element_size()
         return export_memory(head, plain.data_ptr(), size, keep, lambda: bytes(raw(plain)))
 
-    def write(file):
+    def write(file: BinaryIO) -> None:
         file.write(head)
         for plain in plains:
             file.write(raw(gpu.host(plain).contiguous()))
@@ -358,7 +380,7 @@ def export_safetensors(name, value):
     return export_written(write)
 
 
-def raw(tensor):
+def raw(tensor: torch.Tensor) -> memoryview:
     """The bytes of a contiguous CPU tensor of any type, which they keep alive. Tensor.numpy() would
     need NumPy, which torch does not."""
     memory = ctypes.c_ubyte * (tensor.numel() * tensor.element_size())
@@ -367,7 +389,7 @@ def raw(tensor):
     return memoryview(found).cast("B")
 
 
-def _named_tensors(name, value):
+def _named_tensors(name: str, value: Any) -> tuple[Tensors, Metadata]:
     torch = _torch()
     if is_tensor(value):
         return {name: value}, {}
@@ -386,11 +408,14 @@ def _named_tensors(name, value):
     raise unsupported(name, value, "safetensors", use)
 
 
-def _safe_header(name, value, tensors, metadata):
+def _safe_header(
+    name: str, value: Any, tensors: Tensors, metadata: Metadata
+) -> tuple[bytes, list[torch.Tensor]]:
     """(8-byte length and JSON, the tensors in file order)."""
     torch = _torch()
     kinds = {getattr(torch, v): k for k, v in _SAFE_TYPES.items() if hasattr(torch, v)}
-    entries, plains, at = {"__metadata__": metadata} if metadata else {}, [], 0
+    entries: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
+    plains, at = [], 0
     for key, tensor in sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0])):
         if tensor.dtype not in kinds or tensor.layout is not torch.strided or tensor.is_meta:
             use = f"{key} is {tensor.dtype}, {tensor.layout}: read {name}.pt"
@@ -413,9 +438,10 @@ def _safe_header(name, value, tensors, metadata):
     return struct.pack("<Q", len(text)) + text, plains
 
 
-def _flatten_optimizer(state):
+def _flatten_optimizer(state: dict[str, Any]) -> tuple[Tensors, Metadata]:
     """Tensors as state.<parameter>.<key>; everything else goes into the metadata as JSON."""
-    tensors, rest = {}, {}
+    tensors: Tensors = {}
+    rest: dict[str, dict[str, Any]] = {}
     for param, fields in state["state"].items():
         for key, field in fields.items():
             if is_tensor(field):
@@ -425,7 +451,9 @@ def _flatten_optimizer(state):
     return tensors, {"param_groups": json.dumps(state["param_groups"]), "state": json.dumps(rest)}
 
 
-def _unflatten_optimizer(optimizer, tensors, metadata):
+def _unflatten_optimizer(
+    optimizer: torch.optim.Optimizer, tensors: Tensors, metadata: Metadata
+) -> dict[str, Any]:
     if "param_groups" not in metadata:
         raise EngineError(EBADMSG, "no optimizer's state: its metadata has no param_groups")
     state = {int(k): dict(v) for k, v in json.loads(metadata.get("state", "{}")).items()}
@@ -439,8 +467,9 @@ def _unflatten_optimizer(optimizer, tensors, metadata):
     return {"state": state, "param_groups": groups}
 
 
-def import_safetensors(name, data, old):
-    """A tensor if the only key is the name, else a dict; a state dict if old has one."""
+def import_safetensors(name: str, data: Incoming, old: Any) -> Any:
+    """A tensor if the only key is the name, else a dict; a state dict if old has one. They use the
+    pushed memory. Raises EngineError."""
     torch = _torch()
     if torch is None:
         raise EngineError(EOPNOTSUPP, f"safetensors need torch, {_NO_TORCH}")
@@ -455,7 +484,7 @@ def import_safetensors(name, data, old):
     return placed(old, tensors)
 
 
-def _parse_safetensors(torch, view):
+def _parse_safetensors(torch: Any, view: memoryview) -> tuple[Tensors, Metadata]:
     (length,) = struct.unpack_from("<Q", view)
     if 8 + length > len(view):
         raise ValueError(f"header of {length} bytes in a file of {len(view)}")
@@ -469,7 +498,7 @@ def _parse_safetensors(torch, view):
     return tensors, metadata
 
 
-def _parse_tensor(torch, key, entry, data):
+def _parse_tensor(torch: Any, key: str, entry: dict[str, Any], data: memoryview) -> torch.Tensor:
     """A tensor over its bytes, or over a copy if they are misaligned."""
     empty = torch.empty(0, dtype=getattr(torch, _SAFE_TYPES[entry["dtype"]]))
     begin, end = entry["data_offsets"]
@@ -488,7 +517,7 @@ def _parse_tensor(torch, key, entry, data):
 # ---- pt
 
 
-def export_pt(name, value):
+def export_pt(name: str, value: Any) -> Export:
     """torch.save; for a module or optimizer its state dict, which weights_only can load."""
     torch = _torch()
     if torch is None:
@@ -497,7 +526,7 @@ def export_pt(name, value):
     return export_written(lambda file: torch.save(thing, file))
 
 
-def _arrays_allowed(torch):
+def _arrays_allowed(torch: Any) -> AbstractContextManager[Any]:
     """Lets torch.load make NumPy arrays and scalars, which torch.save writes, and nothing else."""
     numpy = sys.modules.get("numpy")
     allow = getattr(torch.serialization, "safe_globals", None)  # since torch 2.5
@@ -508,7 +537,7 @@ def _arrays_allowed(torch):
     return allow([remake, number, numpy.ndarray, numpy.dtype, *kinds])
 
 
-def import_pt(name, data, old):
+def import_pt(name: str, data: Incoming, old: Any) -> Any:
     """torch.load(weights_only=True) onto the CPU, then converted to what the name holds."""
     torch = _torch()
     if torch is None:

@@ -1,5 +1,7 @@
 """What all views share: how bytes leave a rank, how they arrive, and how a view refuses."""
 
+from __future__ import annotations
+
 import contextlib
 import ctypes
 import io
@@ -14,6 +16,13 @@ from errno import EBADMSG, EDQUOT, EFBIG, EMFILE, ENFILE, ENOMEM, ENOSPC, EOPNOT
 
 from ddip_engine import raised
 from ddip_engine.state import Cancelled, EngineError
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any, BinaryIO
+
+    from _typeshed import SupportsWrite
 
 ABSENT = type("Absent", (), {})()  # in place of the old object if the name is new
 TEXT_BYTES = 256 << 20  # limit of an object's text
@@ -30,7 +39,15 @@ _COPIED = 64 << 10  # smaller ones are copied: a mapping or a pin costs more
 class Export:
     """Bytes on their way out: a head, then a memfd's bytes or live memory, or nothing."""
 
-    def __init__(self, head=b"", fd=-1, size=None, keep=None, address=0, device=-1):
+    def __init__(
+        self,
+        head: bytes = b"",
+        fd: int = -1,
+        size: int | None = None,
+        keep: object = None,
+        address: int = 0,
+        device: int = -1,
+    ) -> None:
         self.head = head
         self.fd = fd  # a memfd; the receiver of this object takes ownership
         self.keep = keep  # what must stay alive while address is read
@@ -39,15 +56,17 @@ class Export:
         self.size = len(head) if size is None else size  # of head and the rest together
 
 
-def export_memory(head, address, size, keep, copy, device=-1):
+def export_memory(
+    head: bytes, address: int, size: int, keep: object, copy: Callable[[], bytes], device: int = -1
+) -> Export:
     """A head followed by live memory, of a GPU if there is a device; copy() returns its bytes if
-    there are few."""
+    there are few. size: in bytes; keep: what keeps that memory alive."""
     if size < _COPIED:
         return Export(head + copy())
     return Export(head, size=len(head) + size, keep=keep, address=address, device=device)
 
 
-def export_written(write):
+def export_written(write: Callable[[BinaryIO], object]) -> Export:
     """What write(file) writes to a binary file; through a memfd, so that it is in memory once."""
     fd = os.memfd_create(memfd_name(), os.MFD_CLOEXEC)
     try:
@@ -65,12 +84,12 @@ def export_written(write):
     return Export(fd=fd, size=size)
 
 
-def memfd_name():
+def memfd_name() -> str:
     """The name of the memfd that this thread writes a view to."""
     return f"ddip-view-{get_ident()}"
 
 
-def close_left_over():
+def close_left_over() -> None:
     """Closes the memfds that this thread had open for a view when it was cancelled."""
     ours = f"/memfd:{memfd_name()} (deleted)"
     for name in os.listdir("/proc/self/fd"):
@@ -79,7 +98,7 @@ def close_left_over():
                 os.close(int(name))
 
 
-def export_text(text):
+def export_text(text: str) -> Export:
     """Text as UTF-8."""
     data = text.encode("utf-8", "backslashreplace")
     if len(data) <= INLINE:
@@ -90,13 +109,13 @@ def export_text(text):
 class Limited(io.TextIOBase):
     """A text file for an object's own code: it accepts no more than fits into a view."""
 
-    def __init__(self, file, name, view):
+    def __init__(self, file: SupportsWrite[bytes], name: str, view: str) -> None:
         super().__init__()
         self._file = file
         self._left = TEXT_BYTES
         self._what = f"{name}.{view}"
 
-    def write(self, text):
+    def write(self, text: str) -> int:
         """Writes all of the text, or refuses it."""
         data = text.encode("utf-8", "backslashreplace")
         self._left -= len(data)
@@ -106,7 +125,7 @@ class Limited(io.TextIOBase):
         return len(text)
 
 
-def too_big(what):
+def too_big(what: str) -> EngineError:
     """The refusal of a text that nobody could use."""
     return EngineError(
         EFBIG,
@@ -115,8 +134,9 @@ def too_big(what):
     )
 
 
-def check_size(what, value, leaves=()):
-    """Refuses an object with too many elements, or too many characters, to become text.
+def check_size(what: str, value: object, leaves: Iterable[type] = ()) -> None:
+    """Refuses an object with too many elements, or too many characters, to become text: raises
+    EngineError(EFBIG).
 
     What is in lists, tuples, sets and dicts counts as often as it would be written, except for a
     container inside itself. leaves: types whose extent counts (arrays, if they are written out).
@@ -142,12 +162,12 @@ def check_size(what, value, leaves=()):
             around.discard(done)
 
 
-def _elements(value):
+def _elements(value: Any) -> list[Any]:
     """A copy of a container's contents, which a running cell may change."""
     return list(value.values()) if type(value) is dict else list(value)
 
 
-def _extent(value):
+def _extent(value: Any) -> int:
     """The number of elements; for a text, its share of TEXT_BYTES in terms of ELEMENTS."""
     if type(value) in _TEXTS:
         return len(value) * ELEMENTS // TEXT_BYTES
@@ -158,7 +178,7 @@ _CONTAINERS = frozenset((list, tuple, dict, set, frozenset))
 _TEXTS = frozenset((str, bytes, bytearray))
 
 
-def _map(fd, size, prot, flags):
+def _map(fd: int, size: int, prot: int, flags: int) -> memoryview:
     """A mapping as a memoryview, unmapped when nothing refers to it any more.
 
     Does not use the mmap module: before Python 3.13, it keeps a descriptor open for each mapping.
@@ -178,30 +198,32 @@ _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 
 
 class Incoming:
-    """Bytes that were pushed: a memfd that other ranks read too, so it is only mapped privately."""
+    """Bytes that were pushed: a memfd that other ranks read too, so it is only mapped privately.
+    The descriptor stays the caller's; mappings outlive it. Raises EngineError(EBADMSG) if it has
+    fewer bytes than size."""
 
-    def __init__(self, fd, size):
+    def __init__(self, fd: int, size: int) -> None:
         have = os.fstat(fd).st_size
         if have < size:
             raise EngineError(EBADMSG, f"{size} bytes were announced, {have} came")
         self._fd = fd
         self.size = size
 
-    def data(self):
+    def data(self) -> memoryview:
         """All bytes as a writable memoryview: a copy if they are few, else a private mapping."""
         if self.size < _COPIED:
             return memoryview(bytearray(os.pread(self._fd, self.size, 0)))
         return _map(self._fd, self.size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE)
 
-    def looked_at(self):
+    def looked_at(self) -> memoryview:
         """All bytes for an object that nobody writes to, not even this process: however many they
         are, they need no memory that is not there. Python is not told, as torch would warn."""
         if self.size < _COPIED:
             return self.data()
         return _map(self._fd, self.size, mmap.PROT_READ, mmap.MAP_SHARED)
 
-    def text(self):
-        """All bytes as text."""
+    def text(self) -> str:
+        """All bytes as text. Raises EngineError(EBADMSG)."""
         try:
             return str(self.data(), "utf-8")
         except UnicodeDecodeError as e:
@@ -209,12 +231,12 @@ class Incoming:
                 EBADMSG, f"not UTF-8 text: byte {e.start} is 0x{e.object[e.start]:02x}"
             ) from e
 
-    def file(self):
-        """All bytes as a binary file."""
+    def file(self) -> io.BytesIO:
+        """A copy of all bytes, as a binary file."""
         return io.BytesIO(self.data())
 
 
-def reason(error):
+def reason(error: BaseException) -> str:
     """`ValueError: bad`: an exception on one line, whatever its class does."""
     name = type_name(type(error))
     try:
@@ -224,18 +246,18 @@ def reason(error):
     return one_line(f"{name}: {text}" if text else name)
 
 
-def type_name(kind):
+def type_name(kind: type) -> str:
     """The type's own name, on one line; runs no code of a metaclass."""
     return one_line(_name_of_type(kind))
 
 
-def one_line(text):
+def one_line(text: str) -> str:
     """The beginning of a text without line ends and colours."""
     words = _CONTROL.sub(" ", _ANSI.sub("", text[: 4 * _REASON_CHARS])).strip()
     return words if len(words) <= _REASON_CHARS else words[:_REASON_CHARS] + "…"
 
 
-def refusal_of(error, what, errno):
+def refusal_of(error: BaseException, what: str, errno: int) -> BaseException:
     """Translates an exception of an object's own code into an EngineError for the requester. Raise
     it `from None`, since it may be the exception itself: as its own cause, it would keep alive what
     its frames hold.
@@ -251,7 +273,7 @@ def refusal_of(error, what, errno):
     return EngineError(errno, f"{what}: {reason(error)}")
 
 
-def unsupported(name, value, view, use):
+def unsupported(name: str, value: object, view: str, use: str) -> EngineError:
     """The refusal of a view: what the object is, and what to read instead."""
     what = f"{name} is {article(value)}"
     return EngineError(
@@ -259,13 +281,13 @@ def unsupported(name, value, view, use):
     )
 
 
-def article(value):
+def article(value: object) -> str:
     """`a list`, `an int`: the type's name for a sentence."""
     name = type_name(type(value))
     return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
 
 
-def strict_json(value, constant, **options):
+def strict_json(value: object, constant: Callable[[str], Any], **options: Any) -> str:
     """JSON that every parser reads: it has no NaN and no Infinity. constant(word) returns what
     stands for each: its argument is NaN, Infinity or -Infinity. options: of json.dumps()."""
     try:

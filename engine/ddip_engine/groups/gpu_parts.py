@@ -49,5 +49,5 @@ def _left_on_gpu(op: str, value: Any) -> Export | None:
     if not memory.dtype_is_native() or not _ddip.nccl_combines(op, dtype) or not gpu.has_nccl():
         return None
     head = across_ranks.line(kind, memory.itemsize, memory.shape, dtype)
-    place = {"keep": memory.owner, "address": memory.address, "device": memory.device}
-    return Export(head, size=len(head) + memory.nbytes, **place)
+    size = len(head) + memory.nbytes
+    return Export(head, -1, size, memory.owner, memory.address, memory.device)
