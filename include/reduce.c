@@ -10,9 +10,9 @@
 #include <unistd.h>
 
 enum {
-	NUMBERS = 8 * DTYPE_BLOCK, /* that are computed at once */
-	NUMBER = 8,		   /* bytes of the widest one */
-	PIECE = 128 << 10,	   /* bytes of a result that a thread makes before another job */
+	NUMBERS = 16 * DTYPE_BLOCK, /* that are computed at once */
+	NUMBER = 8,		    /* bytes of the widest one */
+	PIECE = 128 << 10,	    /* bytes of a result that a thread makes before another job */
 	SCRATCH = MAX(2 * NUMBERS * NUMBER + (int)sizeof(union block), PIECE),
 	WORKERS = 2,
 	AT_ONCE = 64 << 10, /* up to this many bytes are processed without a thread */
@@ -521,14 +521,6 @@ uint64_t
 reduce_size(const struct reduction *r)
 {
 	return r->plan.size;
-}
-
-int
-reduce_blank(struct reduction *r, struct err *e)
-{
-	if (fault("reduce.blank", EFBIG) || ftruncate(r->memfd, (off_t)r->plan.size) < 0)
-		return fail_errno(e, "%s.%s", r->plan.what, r->plan.op->name);
-	return 0;
 }
 
 struct maker *

@@ -31,8 +31,6 @@ void reduce_run(struct reduction *r, struct loop *l, reduce_fn *fn, void *arg);
 /* Are its bytes numbers or elements as they lie in memory, which can be made range by range? */
 bool reduce_is_data(const struct reduction *r);
 uint64_t reduce_size(const struct reduction *r); /* of the result, in bytes */
-/* Gives the memfd the size of the result, without any content. Returns 0, or -errno with *e set. */
-int reduce_blank(struct reduction *r, struct err *e);
 /* What makes the bytes of the result when they are read, in the parts' present state. The memfd is
  * closed. fn is called on the loop after the last user of the maker has gone, unless that was the
  * caller itself by maker_leave(); until then, r and the parts must exist. */

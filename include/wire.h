@@ -125,7 +125,10 @@ enum {
 	GET_DEVICE,
 	/* head, then size - len(head) bytes to fetch by Tread, pinned until Nfree: from a rank on
 	 * another host */
-	GET_READ
+	GET_READ,
+	/* head, then the size - len(head) bytes that "blank" in the Tget is about: the daemon has
+	 * them */
+	GET_HEAD
 };
 
 enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
@@ -225,7 +228,9 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	X(Rselftest, 55, 0, "d44",     "lines wrong collectives") \
 	/* ---- service threads: also while a cell runs, and concurrently ---- */ \
 	/* name: for dir and doc with attributes, "a.b.c"; "SCOPE:a": in a frame, see frames.py */ \
-	/* op: "gpu OP" for a part that may stay on its GPU if Tcombine can combine it */ \
+	/* op: "gpu OP" for a part that may stay on its GPU if Tcombine can combine it; "blank SIZE */ \
+	/* LINE", with a line of reduce.h, for GET_HEAD of a view of that object, or an empty */ \
+	/* GET_BYTES if the view needs the SIZE bytes or is something else */ \
 	X(Tget,     50, 0, "sss",      "name view op") \
 	X(Rget,     51, 0, "1488d",    "kind handle addr size head") \
 	X(Nfree,    52, 0, "4",        "handle") \

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     Message = tuple[Any, ...]  # its type, its tag, its descriptor or -1, its fields
     Answers = Callable[[Any, Message, Callable[..., Any]], None]
 
-_GET_BYTES, _GET_FD, _GET_LIVE, _GET_DEVICE = range(4)  # kinds of Rget in wire.h
+_GET_BYTES, _GET_FD, _GET_LIVE, _GET_DEVICE, _, _GET_HEAD = range(6)  # kinds of Rget in wire.h
 _THREADS = 64
 _AGAIN_S = 0.02  # until it is raised again; doubles each time,
 _AGAIN_MAX_S = 1.0  # up to this
@@ -268,6 +268,8 @@ def _sendable(export: view.Export, fd: int) -> tuple[Any, ...] | WithDescriptor:
     if export.fd >= 0:
         own = os.dup(fd) if export.fd == fd else export.fd
         return WithDescriptor(own, _GET_FD, 0, 0, export.size, export.head)
+    if export.blank:
+        return _GET_HEAD, 0, 0, export.size, export.head
     if export.keep is None:
         return _GET_BYTES, 0, 0, export.size, export.head
     size = export.size - len(export.head)

@@ -99,7 +99,8 @@ got_take(struct got *x, struct msg *m)
 	if (kind == GET_LIVE)
 		return take_live(x, addr);
 	close_pidfd(x);
-	if (kind == GET_READ && x->use != GOT_READ)
+	x->head_only = kind == GET_HEAD;
+	if ((kind == GET_READ && x->use != GOT_READ) || (x->head_only && x->use != GOT_HEAD))
 		return fail(
 		    &x->err, EBADMSG, "rank %d's object came without its bytes", x->rank.number);
 	if (kind == GET_READ || kind == GET_DEVICE)

@@ -17,6 +17,7 @@ struct pull_rank {
 enum got_use {
 	GOT_READ,   /* piece by piece, wherever they are */
 	GOT_HOST,   /* all of them, in memory of this host */
+	GOT_HEAD,   /* only a head, if the bytes after it are the result that was asked about */
 	GOT_COMBINE /* the same, or left on a GPU to be combined there */
 };
 
@@ -35,6 +36,7 @@ struct got {
 	struct source source; /* owns its provider */
 	bool on_gpu;	      /* GOT_COMBINE: the bytes were left on a GPU, */
 	unsigned gpu;	      /* this one, as the rank numbers them */
+	bool head_only;	      /* GOT_HEAD: so it is */
 	uint64_t size;
 	struct err err;
 };

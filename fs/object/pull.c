@@ -1,10 +1,10 @@
 /*
  * Reads an object from its ranks. Without an OP, one rank returns the view's bytes. With one, each
  * rank returns its part (across_ranks.py), reduce.c combines the parts, and rank 0 makes the view
- * of the result. Where that may be a head before the result's bytes, rank 0 first gets a file that
- * has only the result's size: if its view refers to that file, the bytes are made when they are
- * read, and only then. If all parts are on GPUs and it is possible, they are combined there;
- * otherwise they are requested again. Knows no files.
+ * of the result. Where that may be a head before the result's bytes, rank 0 is first asked for the
+ * head only: if it says that the bytes follow as they are, these are made when they are read. If
+ * all parts are on GPUs and it is possible, they are combined there; otherwise they are requested
+ * again. Knows no files.
  */
 #include "object/pull.h"
 #include "base/daemon.h"
@@ -12,8 +12,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 enum { GPUS_MAX = 64 }; /* per host, when parts are combined on GPUs */
 
@@ -28,7 +26,6 @@ struct pull {
 	struct got whole; /* the view of the result, from the first rank */
 	struct reduction *reduction;
 	bool running;		     /* the reduction */
-	bool blank;		     /* the view is asked for before there is a result */
 	bool brought;		     /* the parts are copies of what lies on GPUs */
 	struct maker *maker;	     /* makes the result when it is read; NULL: it exists */
 	struct gpu_combine *on_gpus; /* the reduction on GPUs; NULL: not running */
@@ -118,16 +115,6 @@ on_unused(void *arg, const struct err *e)
 	destroy(arg);
 }
 
-/* Is the view a head, and then exactly the file that its rank got? */
-static bool
-ends_with_file(const struct got *x, int fd, uint64_t size)
-{
-	struct stat own, its;
-
-	return x->source.kind == SOURCE_FD && x->size == x->head.n + size && fstat(fd, &own) == 0 &&
-	       fstat(x->fd, &its) == 0 && own.st_dev == its.st_dev && own.st_ino == its.st_ino;
-}
-
 static void combine(struct pull *p);
 static void run(struct pull *p);
 
@@ -136,15 +123,11 @@ static void
 on_view(struct pull *p)
 {
 	struct got *x = &p->whole;
-	bool blank = p->blank && p->fn && !x->err.no;
 
-	p->blank = false;
-	if (!blank) {
+	if (x->use != GOT_HEAD || x->err.no || !p->fn) {
 		release_parts(p);
 		ended(p, &x->err);
-	} else if (ends_with_file(x, reduce_result(p->reduction), reduce_size(p->reduction))) {
-		close(x->fd);
-		x->fd = x->source.fd = -1;
+	} else if (x->head_only && x->size == x->head.n + reduce_size(p->reduction)) {
 		p->maker = reduce_maker(p->reduction, daemon_.loop, on_unused, p);
 		x->source.kind = SOURCE_MAKER;
 		x->source.maker = p->maker;
@@ -218,7 +201,9 @@ ask(struct pull *p, struct got *x, enum got_use use, const char *op, int fd)
 {
 	const char *dot = *p->name.attribute ? "." : "";
 	char *name = xasprintf("%s%s%s%s", p->name.scope, p->name.name, dot, p->name.attribute);
-	char *how = xasprintf("%s%s", use == GOT_COMBINE ? "gpu " : "", op);
+	char *how = use == GOT_HEAD ? xasprintf("blank %llu %s",
+					  (unsigned long long)reduce_size(p->reduction), op)
+				    : xasprintf("%s%s", use == GOT_COMBINE ? "gpu " : "", op);
 	const struct pull_rank *rank = x->ranks;
 
 	*x = (struct got){.p = p,
@@ -250,12 +235,12 @@ is_here(const struct pull *p, const struct pull_rank *rank, struct err *e)
 
 /* Has the first rank make the view. op, fd: of what; "": of its own object. */
 static void
-ask_view(struct pull *p, const char *op, int fd)
+ask_view(struct pull *p, enum got_use use, const char *op, int fd)
 {
 	struct err why;
 
 	if (is_here(p, &p->got[0].rank, &why))
-		ask(p, &p->whole, GOT_HOST, op, fd);
+		ask(p, &p->whole, use, op, fd);
 	else
 		ended(p, &why);
 }
@@ -268,9 +253,9 @@ on_combined(void *arg, const struct err *e)
 
 	p->running = false;
 	if (more && compares_fingerprints(p))
-		ask_view(p, "", -1);
+		ask_view(p, GOT_HOST, "", -1);
 	else if (more && reduce_result(p->reduction) >= 0)
-		ask_view(p, reduce_line(p->reduction), reduce_result(p->reduction));
+		ask_view(p, GOT_HOST, reduce_line(p->reduction), reduce_result(p->reduction));
 	else
 		ended(p, e);
 }
@@ -376,12 +361,12 @@ run(struct pull *p)
 }
 
 /* May the result be made when it is read? Copies of what lies on GPUs are kept for a moment only,
- * if the result is smaller. The view must be made on this host. */
+ * if the result is smaller. */
 static bool
 may_wait(const struct pull *p)
 {
 	return p->name.view->as_it_lies && reduce_is_data(p->reduction) &&
-	       reduce_size(p->reduction) > SMALL && p->got[0].rank.agent->here &&
+	       reduce_size(p->reduction) > SMALL &&
 	       !(p->brought && p->name.op->reads->fold[KIND_FLOAT]);
 }
 
@@ -389,7 +374,6 @@ static void
 combine(struct pull *p)
 {
 	bool away = false;
-	struct err e;
 
 	if (!plan(p))
 		return;
@@ -397,13 +381,10 @@ combine(struct pull *p)
 		away |= p->got[i].on_gpu;
 	if (away) {
 		combine_on_gpus(p);
-	} else if (!may_wait(p)) {
-		run(p);
-	} else if (reduce_blank(p->reduction, &e) < 0) {
-		ended(p, &e);
+	} else if (may_wait(p)) {
+		ask_view(p, GOT_HEAD, reduce_line(p->reduction), -1);
 	} else {
-		p->blank = true;
-		ask_view(p, reduce_line(p->reduction), reduce_result(p->reduction));
+		run(p);
 	}
 }
 

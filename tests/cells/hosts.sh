@@ -41,6 +41,10 @@ for address in $addresses; do
 [0.0, 6.0, 12.0, 18.0]
 [0.0, 1.0, 2.0, 3.0]
 [0.0, 3.0, 6.0, 9.0]"
+	ok cell 'large = torch.arange(100_000.0) * (rank + 1)'
+	is "$address: large ones" "$("$TORCH_PYTHON" -c "import numpy as np
+total, each = (np.load('$G/vars/large.' + op + '.npy', mmap_mode='r') for op in ('sum', 'gather'))
+print(total[[0, 7, -1]].tolist(), each[1:, -1].tolist())")" '[0.0, 42.0, 599994.0] [199998.0, 299997.0]'
 	like "$address: what differs is told by rank" "$(cat "$G/vars/x.same.json" 2>&1; tail -n 1 "$G/error")" \
 		'ENOTUNIQ .*rank 1 has another value than rank 0'
 	ok cell "$step"

@@ -425,6 +425,34 @@ class Others(Case):
         finally:
             state.rank, state.size = 0, 1
 
+    def test_blank(self):
+        """Of what has only a size, there is a view if that is a head and then its bytes."""
+        for kind, view, dtype in (
+            ("array", "npy", "float32"),
+            ("tensor", "npy", "float32"),
+            ("tensor", "safetensors", "bfloat16"),
+            ("array", "npy", "[('a', '<i4'), ('b', '|S3')]"),
+            ("array", "npy", "'<U5'"),
+        ):
+            n = 100_000
+            width = {"float32": 4, "bfloat16": 2, "'<U5'": 20}.get(dtype, 7)
+            line = f"gather {kind} {width} {n} {dtype}"
+            made = values.get("x", view, f"blank {n * width} {line}")
+            self.assertTrue(made.blank and made.fd == -1 and made.keep is None)
+            self.assertEqual(made.size, len(made.head) + n * width)
+            fd = os.memfd_create("whole")
+            os.ftruncate(fd, n * width)
+            whole = values.get("x", view, line, fd)
+            self.assertEqual((whole.head, whole.size, whole.fd), (made.head, made.size, fd))
+            os.close(fd)
+        for view, size in ("npy", 1000), ("json", 400_000), ("", 400_000):
+            made = values.get("x", view, f"blank {size} gather array 4 {size // 4} float32")
+            self.assertFalse(made.blank or made.head or made.size, view)
+        wide = "blank 400000 mean tensor 2 200000 bfloat16"
+        self.refuses(EOPNOTSUPP, "read x.mean.safetensors", values.get, "x", "npy", wide)
+        vast = values.get("x", "npy", f"blank {1 << 46} mean tensor 8 {1 << 43} float64")
+        self.assertEqual(vast.size - len(vast.head), 1 << 46)
+
     def test_png(self):
         for value in (
             np.zeros((4, 5)),

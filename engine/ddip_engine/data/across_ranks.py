@@ -4,9 +4,9 @@ The daemon asks each rank for its part (export): a line `KIND ITEMSIZE SHAPE DTY
 bytes, in C order and native byte order. KIND is tensor, array or object; for an object, the bytes
 are a pickle and DTYPE is the name of its type. The daemon computes with the bytes of arrays and
 tensors (those of objects it concatenates) and sends the result to rank 0, which makes the view from
-it (assemble). It may also send a file that has only the result's size: a view that is a head and
-then that file (alias) must not depend on the bytes. What is written to NAME.cat or NAME.gather goes
-to every rank, which takes its part.
+it (assemble). First it may ask for a view of nothing but the result's size (`blank`): if that is a
+head and then the bytes (ends_with), it reads no numbers until somebody reads the view. What is
+written to NAME.cat or NAME.gather goes to every rank, which takes its part.
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from __future__ import annotations
 import ast
 import io
 import numbers
-import os
 import pickle
 import re
 import sys
 from errno import EBADMSG, EINVAL, EOPNOTSUPP
 
 from ddip_engine.data import arrays, gpu, pickles
-from ddip_engine.data.view import Export, Incoming, article, export_memory, refusal_of, type_name
+from ddip_engine.data.view import Export, article, export_memory, refusal_of, type_name
 from ddip_engine.state import EngineError
 
 TYPE_CHECKING = False
@@ -105,12 +104,10 @@ def _object_part(name: str, value: Any) -> Export:
     return Export(head + export.head, fd=export.fd, size=len(head) + export.size)
 
 
-def assemble(name: str, asked: str, fd: int) -> Any:
-    """The object made from all parts; asked, from the daemon, is `OP KIND ITEMSIZE SHAPE DTYPE`. fd
-    has their bytes, and stays the caller's: an array or a tensor uses them in place, and must not
-    be written to. Raises EngineError."""
+def assemble(name: str, asked: str, data: memoryview) -> Any:
+    """The object over these bytes; asked, from the daemon, is `OP KIND ITEMSIZE SHAPE DTYPE`. An
+    array or a tensor uses them in place, and must not be written to. Raises EngineError."""
     op, kind, _, shape, dtype = asked.split(" ", 4)
-    data = Incoming(fd, os.fstat(fd).st_size).looked_at()
     if kind == "object":
         return _of_objects(name, op, data)
     dims = tuple(map(int, shape.split(","))) if shape != "-" else ()
@@ -125,15 +122,13 @@ def assemble(name: str, asked: str, fd: int) -> Any:
     return numpy.ndarray(dims, _dtype_of(dtype), buffer=data)
 
 
-def alias(exported: Export, value: Any, fd: int) -> Export:
-    """The same export, but served from the memfd fd if its bytes are exactly the ones that value
-    maps from there. The caller keeps ownership of fd."""
-    if exported.keep is None or exported.size - len(exported.head) != os.fstat(fd).st_size:
-        return exported
-    address = value.data_ptr() if arrays.is_tensor(value) else value.__array_interface__["data"][0]
-    if exported.address != address:
-        return exported
-    return Export(exported.head, fd=fd, size=exported.size)
+def ends_with(exported: Export, value: Any, size: int) -> bool:
+    """True if the export is a head and then exactly the bytes that assemble() made value of."""
+    if exported.keep is None or exported.size - len(exported.head) != size:
+        return False
+    tensor = arrays.is_tensor(value)
+    address = value.data_ptr() if tensor else value.__array_interface__["data"][0]
+    return exported.address == address
 
 
 def named(error: EngineError, name: str, asked: str) -> EngineError:

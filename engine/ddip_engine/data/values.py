@@ -7,6 +7,7 @@ between cells.
 from __future__ import annotations
 
 import functools
+import os
 import unicodedata
 from errno import EAGAIN, EBADMSG, EINVAL, ENOENT, EOPNOTSUPP
 
@@ -27,7 +28,7 @@ from ddip_engine.data import (
     table,
     texts,
 )
-from ddip_engine.data.view import ABSENT, Incoming, article, reason, refusal_of
+from ddip_engine.data.view import ABSENT, Export, Incoming, article, blank, reason, refusal_of
 from ddip_engine.state import EngineError
 
 TYPE_CHECKING = False
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from typing import Any, TypeAlias, TypeVar
 
     from ddip_engine.data.state_dicts import Undo
-    from ddip_engine.data.view import Export
 
     T = TypeVar("T")
     Exporter: TypeAlias = Callable[[str, Any], Export]  # of a name and its object
@@ -63,6 +63,7 @@ VIEWS: dict[str, tuple[Exporter, Importer | None]] = {
 }
 _COPIED = ("pkl", "p5", "pt")
 _STATE_VIEWS = ("safetensors", "pt")  # into a module or optimizer: load_state_dict
+_BLANK = "blank "  # see Tget in wire.h
 _ATTEMPTS = 3  # to read an object that a running cell keeps changing
 
 # functions: (what commit(True) does, what undoes put()); None: nothing is pending
@@ -141,23 +142,38 @@ def get(
 
     With an OP, this rank's part of an object over all ranks, by export_part(name, object). With a
     descriptor as well, which stays the caller's, the view of the object made from all parts, whose
-    bytes the descriptor holds. For the OP `same`, the view in host memory.
+    bytes the descriptor holds. With `blank SIZE` before the OP, the same if it needs only their
+    number, else nothing. For the OP `same`, the view in host memory.
 
     Raises EngineError, also for whatever the object's own code raises.
     """
     export, _ = _view(view)
     path, name = name, _shown(name)
+    if op.startswith(_BLANK):
+        _, size, op = op.split(" ", 2)
+        made, lies = _whole(export, name, view, op, blank(int(size)))
+        return Export(made.head, size=made.size, blank=True) if lies else Export()
     if fd >= 0:
-        value = across_ranks.assemble(name, op, fd)
-        try:
-            return across_ranks.alias(_export(export, name, view, value), value, fd)
-        except EngineError as e:
-            raise across_ranks.named(e, name, op) from None
+        data = Incoming(fd, os.fstat(fd).st_size).looked_at()
+        made, lies = _whole(export, name, view, op, data)
+        return Export(made.head, fd=fd, size=made.size) if lies else made
     if op == "same":
         return gpu.hosted(_export(export, name, view, _lookup(path)))
     if op:
         export = export_part
     return _export(export, name, view, _lookup(path))
+
+
+def _whole(
+    export: Exporter, name: str, view: str, op: str, data: memoryview
+) -> tuple[Export, bool]:
+    """(the view of the object over all ranks with these bytes, is it a head and then the bytes?)"""
+    value = across_ranks.assemble(name, op, data)
+    try:
+        made = _export(export, name, view, value)
+    except EngineError as e:
+        raise across_ranks.named(e, name, op) from None
+    return made, across_ranks.ends_with(made, value, len(data))
 
 
 def _export(export: Exporter, name: str, view: str, value: Any) -> Export:

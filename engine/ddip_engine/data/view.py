@@ -47,12 +47,14 @@ class Export:
         keep: object = None,
         address: int = 0,
         device: int = -1,
+        blank: bool = False,
     ) -> None:
         self.head = head
         self.fd = fd  # a memfd; the receiver of this object takes ownership
         self.keep = keep  # what must stay alive while address is read
         self.address = address
         self.device = device  # the GPU whose memory that is; -1: the host's
+        self.blank = blank  # the receiver has the bytes after the head
         self.size = len(head) if size is None else size  # of head and the rest together
 
 
@@ -195,6 +197,11 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+
+
+def blank(size: int) -> memoryview:
+    """Memory to look at that nothing has been written to, and that takes none: a memoryview."""
+    return _map(-1, size, mmap.PROT_READ, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 class Incoming:
