@@ -229,6 +229,20 @@ give_answers(void *arg)
 		destroy(c);
 }
 
+static void
+give_answers_later(struct conn *c)
+{
+	if (c->answers.n && !c->answer_timer)
+		c->answer_timer = loop_timer(c->loop, 0, give_answers, c);
+}
+
+void
+conn_refuse(struct conn *c, unsigned slot, uint64_t tag, const struct err *e)
+{
+	wire_pack_error(&c->answers, slot, tag, e);
+	give_answers_later(c);
+}
+
 /* The last frame, none of which has been sent, cannot wait: no descriptor is left to duplicate the
  * one that goes with it. */
 static void
@@ -237,8 +251,7 @@ withdraw(struct conn *c, size_t at, struct fd_out *o)
 	TAILQ_REMOVE(&c->fds_out, o, link);
 	free(o);
 	frame_withdraw(&c->wbuf, at, &c->answers);
-	if (c->answers.n && !c->answer_timer)
-		c->answer_timer = loop_timer(c->loop, 0, give_answers, c);
+	give_answers_later(c);
 }
 
 /* Sends the frame at `at` of wbuf (or, without a descriptor, the frames from there on), or leaves

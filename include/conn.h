@@ -43,6 +43,8 @@ void conn_send_many(struct conn *c, struct slice who, int type, int flags, ...);
 /* Calls cut, instead of sending Rerror, for a T that arrived without its descriptor. For an owner
  * that does not send through this connection. */
 void conn_on_cut(struct conn *c, conn_msg_fn *cut);
+/* Answers a T that is not sent after all, by an Rerror, from the loop. */
+void conn_refuse(struct conn *c, unsigned slot, uint64_t tag, const struct err *e);
 size_t conn_queued(const struct conn *c); /* bytes not yet sent */
 int conn_fd(const struct conn *c);	  /* the reading descriptor */
 /* Blocks until a message can be handled, for ms at most; handles it outside the loop: while nobody

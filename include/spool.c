@@ -22,9 +22,9 @@ static const uint64_t LENGTH_MASK = ((uint64_t)1 << STREAM_SHIFT) - 1;
 
 const char *const spool_names[SPOOL_STREAMS + 1] = {"stdout", "stderr", "display", "order"};
 
-/* Opens all four files with these flags into fds[4], or none. */
+/* Opens all four files into fds[4], or none. */
 static int
-open_files(int fds[SPOOL_STREAMS + 1], const char *dir, const char *name, int flags, struct err *e)
+open_files(int fds[SPOOL_STREAMS + 1], const char *dir, const char *name, struct err *e)
 {
 	for (int i = 0; i <= SPOOL_STREAMS; i++) {
 		char *path = xasprintf("%s/%s.%s", dir, name, spool_names[i]);
@@ -32,7 +32,7 @@ open_files(int fds[SPOOL_STREAMS + 1], const char *dir, const char *name, int fl
 
 		fds[i] = fault("spool.open", EMFILE)
 			     ? -1
-			     : open(path, flags | O_CLOEXEC | O_NOFOLLOW, 0600);
+			     : open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 		if (fds[i] < 0) {
 			r = fail_errno(e, "spool %s", path);
 			free(path);
@@ -122,20 +122,25 @@ described(int order)
 int
 spool_writer_open(struct spool_writer *w, const char *dir, const char *name, struct err *e)
 {
-	int fds[SPOOL_STREAMS + 1];
-	int r = open_files(fds, dir, name, O_RDWR | O_CREAT, e);
+	struct spool_reader files;
+	int r = spool_reader_open(&files, dir, name, e);
 
-	if (r < 0)
-		return r;
-	*w = (struct spool_writer){.order = fds[SPOOL_STREAMS]};
-	memcpy(w->fd, fds, sizeof(w->fd));
+	if (r == 0)
+		spool_writer_follow(w, &files);
+	return r;
+}
+
+void
+spool_writer_follow(struct spool_writer *w, const struct spool_reader *r)
+{
+	*w = (struct spool_writer){.order = r->order};
+	memcpy(w->fd, r->fd, sizeof(w->fd));
 	w->at = described(w->order);
 	/* the last writer may have been killed before it could record what it had written */
 	for (int i = 0; i < SPOOL_STREAMS; i++)
-		if (size_of(fds[i]) > w->at.size[i])
-			record(w, i, size_of(fds[i]) - w->at.size[i]);
+		if (size_of(w->fd[i]) > w->at.size[i])
+			record(w, i, size_of(w->fd[i]) - w->at.size[i]);
 	w->open_record = 0;
-	return 0;
 }
 
 void
@@ -198,7 +203,7 @@ int
 spool_reader_open(struct spool_reader *r, const char *dir, const char *name, struct err *e)
 {
 	int fds[SPOOL_STREAMS + 1];
-	int n = open_files(fds, dir, name, O_RDWR | O_CREAT, e);
+	int n = open_files(fds, dir, name, e);
 
 	if (n < 0)
 		return n;

@@ -18,6 +18,8 @@
 
 enum { SPOOL_STDOUT, SPOOL_STDERR, SPOOL_DISPLAY, SPOOL_STREAMS };
 
+struct spool_reader;
+
 extern const char *const spool_names[SPOOL_STREAMS + 1]; /* "stdout" "stderr" "display" "order" */
 
 /* A position in a rank's output: the bytes of each stream and the whole records of the index before
@@ -38,6 +40,8 @@ struct spool_writer {
  * has not recorded get a record of their own. */
 int spool_writer_open(struct spool_writer *w, const char *dir, const char *name, struct err *e);
 void spool_writer_close(struct spool_writer *w);
+/* The same with the files of a reader, which stays open meanwhile; w is not closed. */
+void spool_writer_follow(struct spool_writer *w, const struct spool_reader *r);
 /* Moves what the non-blocking pipe contains now to the stream's file. Returns the number of bytes
  * moved; sets *eof at the end of the pipe. Does not block: on a full disk it drops bytes, and
  * counts them. */

@@ -38,7 +38,7 @@
 #define WIRE_H
 #include "err.h"
 
-enum { WIRE_VERSION = 5, WIRE_HEADER = 18, WIRE_MAX = 17 << 20, SLOT_AGENT = 0xffff };
+enum { WIRE_VERSION = 6, WIRE_HEADER = 18, WIRE_MAX = 17 << 20, SLOT_AGENT = 0xffff };
 
 /* Bits of the place in a slot. No engine has the place of SLOT_AGENT. */
 enum { SLOT_PLACE = 16 };
@@ -97,9 +97,8 @@ enum { ENGINE_RANK, ENGINE_STORE };
 
 /* Why output was lost (Ndropped why). */
 enum dropped {
-	DROPPED_NO_ROOM,     /* on the agent's disk */
-	DROPPED_UNSENT,	     /* the rank was told to quit; not sent in time */
-	DROPPED_NO_ROOM_HERE /* on the daemon's disk, which a relay writes to */
+	DROPPED_NO_ROOM, /* on the agent's disk */
+	DROPPED_UNSENT	 /* the rank was told to quit; not sent in time */
 };
 
 /* What Nabort ends: collectives if the rank has been in one for ms; collectives in any case; as the
@@ -144,7 +143,8 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	X(Rerror,    1, 0, "4sd",      "errno text traceback") \
 	/* base: the directory that dir of Tspawn is in; a far relay puts its own in place */ \
 	X(Thello,    2, 0, "4s",       "version base") \
-	X(Rhello,    3, 0, "44s",      "version pid host") \
+	/* away: 1, the daemon is on another host, and gets output as Noutput */ \
+	X(Rhello,    3, 0, "44s1",     "version pid host away") \
 	/* start a zygote for (python, env, preload); env: K=V, each NUL-terminated */ \
 	X(Tzygote,     4, 0, "4sdss",    "zygote python env cwd preload") \
 	/* the zygote can fork ranks */ \
@@ -167,10 +167,9 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	/* the T with this tag is forwarded now */ \
 	X(Nmark,    14, 1, "88888",    "tag out err disp records") \
 	X(Nmany,    18, 0, "1dd",      "tail who frame") /* see above */ \
-	/* from the agent of another host: what a rank has printed, up to its record with this number */ \
-	X(Noutput,  11, 0, "18d",      "stream record data") \
-	/* likewise, its output up to here is skipped */ \
-	X(Nskip,    15, 0, "8888",     "out err disp records") \
+	/* from the agent of another host: what a rank has printed. All before a message with a mark */ \
+	/* comes before that: the mark is where the daemon then is in its own files. */ \
+	X(Noutput,  11, 0, "1d",       "stream data") \
 	X(Ndropped, 16, 0, "81",       "bytes why") /* output lost (enum dropped) */ \
 	/* from a relay: its packets use a direct connection (1), or its launcher (0, and why) */ \
 	X(Ndirect,  17, 0, "1s",       "direct why") \

@@ -55,7 +55,7 @@ on_hello(struct msg *m)
 		agent.lineage = lineage_begin(getpid());
 	gethostname(host, sizeof(host) - 1);
 	conn_send(agent.up, Rhello, 0, SLOT_AGENT, m->tag, -1, (uint32_t)WIRE_VERSION,
-	    (uint32_t)getpid(), agent_text(host));
+	    (uint32_t)getpid(), agent_text(host), (uint32_t)agent.away);
 }
 
 static void

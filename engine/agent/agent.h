@@ -204,7 +204,7 @@ int gpus_main(void);
 /* objects.c: what a daemon on another host wants of ranks' objects. objects_asked and
  * objects_answered return true if the message is done with, and must not be forwarded. */
 bool objects_asked(struct engine *e, const struct msg *m);
-bool objects_answered(struct engine *e, const struct msg *m);
+bool objects_answered(struct engine *e, struct msg *m);
 void objects_ended(struct engine *e); /* the engine has exited */
 
 /* combine.c */
@@ -237,19 +237,26 @@ int drain_open(struct engine *e, struct err *err);
 void drain_close(struct engine *e);
 /* Moves everything printed so far to the spool, and returns the position behind it. */
 struct spool_mark drain_mark(struct engine *e);
+/* Both send a message of the engine to the daemon, which gets what was printed before `at` first
+ * (NULL: what came before the last such message). drain_say packs a notice; the arguments are as
+ * for wire_pack(). */
+void drain_pass(struct engine *e, const struct msg *m, const struct spool_mark *at);
+void drain_say(struct engine *e, const struct spool_mark *at, int type, ...);
 
 /* away.c. Begins with new spools, in a directory that is made if necessary. NULL: *err is set. */
 struct away *away_open(const struct engine *e, struct err *err);
-/* There is more in the spools. hurry: a mark waits for it. NULL-safe. */
-void away_news(struct away *a, bool hurry);
-/* The rank has exited, having printed this much: a ends once all of it is sent. NULL-safe. */
-void away_end(struct away *a, const struct spool_mark *end);
+/* There is more in the spools. NULL-safe. */
+void away_news(struct away *a);
+/* Sends m behind what was printed before `at`, and behind earlier messages. */
+void away_say(struct away *a, const struct msg *m, const struct spool_mark *at);
+/* The rank has exited, and its Nexit was the last message: a ends once all is sent. NULL-safe. */
+void away_end(struct away *a);
 /* The rank at this slot is asked to quit: what is not sent within a second of its exit is
  * skipped. */
 void away_quit(unsigned slot);
 /* Ends a, with the files. NULL-safe. */
 void away_drop(struct away *a);
-/* The next Noutput, or Nskip. Returns false if there is none. */
+/* Adds what is sent next, whole frames, to frame. Returns false if there is nothing. */
 bool away_next(struct buf *frame);
 
 /* reap.c */

@@ -83,18 +83,43 @@ wake(struct engine *e)
 		syscall(SYS_futex, &p->epoch, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
+void
+drain_pass(struct engine *e, const struct msg *m, const struct spool_mark *at)
+{
+	static const struct spool_mark begin;
+
+	if (e->output.away)
+		away_say(e->output.away, m, at ? at : &begin);
+	else
+		conn_forward(agent.up, m);
+}
+
+void
+drain_say(struct engine *e, const struct spool_mark *at, int type, ...)
+{
+	struct buf frame = {0};
+	struct msg m;
+	va_list ap;
+
+	va_start(ap, type);
+	wire_vpack(&frame, type, FLAG_ORDERED, e->slot, 0, ap);
+	va_end(ap);
+	wire_frame(frame.p, frame.n, &m, NULL);
+	drain_pass(e, &m, at);
+	buf_free(&frame);
+}
+
 /* Something may be new in the spool, or did not fit into it. */
 static void
-tell(struct engine *e, bool hurry)
+tell(struct engine *e)
 {
 	uint64_t more = e->output.spool.dropped - e->output.told_dropped;
 
-	away_news(e->output.away, hurry);
+	away_news(e->output.away);
 	if (!more)
 		return;
 	e->output.told_dropped = e->output.spool.dropped;
-	conn_send(
-	    agent.up, Ndropped, FLAG_ORDERED, e->slot, 0, -1, more, (unsigned)DROPPED_NO_ROOM);
+	drain_say(e, NULL, Ndropped, more, (unsigned)DROPPED_NO_ROOM);
 }
 
 static void
@@ -147,7 +172,7 @@ drain_mark(struct engine *e)
 	take_ring(e);
 	take_outlets(e);
 	wake(e);
-	tell(e, true);
+	tell(e);
 	return spool_writer_cut(&e->output.spool);
 }
 
@@ -159,7 +184,7 @@ on_outlet(void *arg, uint32_t events)
 	take_ring(o->e);
 	take_outlet(o);
 	wake(o->e);
-	tell(o->e, false);
+	tell(o->e);
 }
 
 /* While bytes keep arriving we poll by timer: a rank that prints a lot then never makes a system
@@ -179,7 +204,7 @@ ring_watch(void *arg)
 			atomic_store(&e->output.ring->watching, 1);
 	}
 	wake(e);
-	tell(e, false);
+	tell(e);
 	if (more)
 		e->output.look = loop_timer(agent.loop, RING_POLL_MS, ring_watch, e);
 }

@@ -10,6 +10,8 @@
 
 enum { READ_MAX = DEVICE_SLOT }; /* as a rank, too, would read */
 
+static const uint32_t OWN_HANDLE = 1u << 31; /* of what no rank keeps */
+
 struct object {
 	LIST_ENTRY(object) link;
 	bool served; /* the daemon asks for its bytes by Tread */
@@ -68,7 +70,7 @@ object_cancelled(struct err *e)
 void
 object_unpin(const struct engine *e, uint32_t handle)
 {
-	if (e->conn)
+	if (e->conn && !(handle & OWN_HANDLE))
 		conn_send(e->conn, Nfree, 0, e->slot, 0, -1, handle);
 }
 
@@ -104,7 +106,8 @@ new_object(struct engine *e, uint32_t handle, uint64_t size)
 	return o;
 }
 
-struct object *
+/* n bytes at addr in the process of e's rank. */
+static struct object *
 object_in_memory(struct engine *e, uint32_t handle, uint64_t addr, uint64_t n)
 {
 	struct object *o = new_object(e, handle, n);
@@ -120,6 +123,18 @@ object_in_memory(struct engine *e, uint32_t handle, uint64_t addr, uint64_t n)
 	return o;
 }
 
+/* A file's first n bytes, which no rank keeps. Takes over fd. */
+static struct object *
+object_in_file(struct engine *e, int fd, uint64_t n)
+{
+	static uint32_t last_handle;
+	struct object *o = new_object(e, OWN_HANDLE | ++last_handle, n);
+
+	o->source.kind = SOURCE_FD;
+	o->source.fd = fd;
+	return o;
+}
+
 static void
 unref(struct object *o)
 {
@@ -127,6 +142,8 @@ unref(struct object *o)
 		return;
 	if (o->source.pidfd >= 0)
 		close(o->source.pidfd);
+	if (o->source.fd >= 0)
+		close(o->source.fd);
 	free(o);
 }
 
@@ -404,8 +421,9 @@ take_device(struct engine *e, const struct msg *m, uint32_t handle, unsigned gpu
 
 /* Returns false if the daemon can use the answer as it is. */
 static bool
-take_get(struct engine *e, const struct msg *m)
+take_get(struct engine *e, struct msg *m)
 {
+	struct object *o;
 	struct wish *w = find_wish(e, m->tag);
 	bool wanted = w, cancelled = w && w->cancelled;
 	uint64_t addr, size;
@@ -421,22 +439,31 @@ take_get(struct engine *e, const struct msg *m)
 	size -= MIN(size, (uint64_t)head.n);
 	if (kind == GET_DEVICE && m->fd >= 0) {
 		take_device(e, m, handle, (unsigned)addr, size);
-	} else if (kind == GET_LIVE && cancelled) {
-		object_cancelled(&err);
-		object_unpin(e, handle);
-		agent_refuse(e->slot, m->tag, &err);
-	} else if (kind == GET_LIVE && wanted) {
-		whole_begin(e, m);
+		return true;
+	}
+	if (kind == GET_FD && m->fd >= 0) {
+		o = object_in_file(e, m->fd, size);
+		m->fd = -1;
 	} else if (kind == GET_LIVE) {
-		serve(object_in_memory(e, handle, addr, size), m);
+		o = object_in_memory(e, handle, addr, size);
 	} else {
 		return false;
+	}
+	if (cancelled) {
+		object_cancelled(&err);
+		object_unpin(e, o->handle);
+		agent_refuse(e->slot, m->tag, &err);
+		object_free(o);
+	} else if (wanted || kind == GET_FD) {
+		whole_begin(o, m);
+	} else {
+		serve(o, m);
 	}
 	return true;
 }
 
 bool
-objects_answered(struct engine *e, const struct msg *m)
+objects_answered(struct engine *e, struct msg *m)
 {
 	struct slice data;
 	struct reading *x;

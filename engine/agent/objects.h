@@ -14,8 +14,6 @@ struct reading;
  * error. */
 typedef void reading_fn(void *arg, struct buf *frame, const struct err *e);
 
-/* An object of e's rank: n bytes at addr in its process. It is in no table. */
-struct object *object_in_memory(struct engine *e, uint32_t handle, uint64_t addr, uint64_t n);
 /* Reads end without a call; those that a thread is at end by themselves. */
 void object_free(struct object *o);
 struct engine *object_engine(const struct object *o);
@@ -37,9 +35,9 @@ void reads_drop(struct object *o, const struct err *e);
 /* The next large reply, a whole frame. Returns false if there is none. */
 bool reads_next(struct buf *frame);
 
-/* whole.c: Tgets whose object is sent at once, through a pipe. whole_cancel returns false if there
- * is no such Tget. */
-void whole_begin(struct engine *e, const struct msg *m);
+/* whole.c: Tgets whose object, which it takes over, is sent at once, through a pipe. m: the Rget.
+ * whole_cancel returns false if there is no such Tget. */
+void whole_begin(struct object *o, const struct msg *m);
 bool whole_cancel(const struct engine *e, uint64_t tag);
 void whole_ended(const struct engine *e);
 

@@ -74,10 +74,9 @@ finish(void *arg)
 	e->output.linger = NULL;
 	objects_ended(e);
 	at = drain_mark(e);
-	conn_send(agent.up, Nexit, FLAG_ORDERED, e->slot, 0, -1, (uint32_t)e->pid,
-	    (uint32_t)e->status, last_words(e, bytes), at.size[SPOOL_STDOUT], at.size[SPOOL_STDERR],
-	    at.size[SPOOL_DISPLAY], at.records);
-	away_end(e->output.away, &at);
+	drain_say(e, &at, Nexit, (uint32_t)e->pid, (uint32_t)e->status, last_words(e, bytes),
+	    at.size[SPOOL_STDOUT], at.size[SPOOL_STDERR], at.size[SPOOL_DISPLAY], at.records);
+	away_end(e->output.away);
 	e->output.away = NULL; /* it ends by itself */
 	spawn_free(e);
 }

@@ -92,7 +92,7 @@ pass_marked(struct engine *e, struct msg *m)
 	for (size_t i = 0; i <= SPOOL_STREAMS; i++)
 		wire_put_number(&body, '8', i < SPOOL_STREAMS ? at.size[i] : at.records);
 	m->body = body.p;
-	conn_forward(agent.up, m);
+	drain_pass(e, m, &at);
 	buf_free(&body);
 }
 
@@ -129,6 +129,8 @@ on_message(void *arg, struct msg *m)
 		zygote_pool_busy(e->pool);
 	if (m->flags & FLAG_MARK && e->output.spooled && m->len >= WIRE_MARK)
 		pass_marked(e, m);
+	else if (m->flags & FLAG_ORDERED && m->fd < 0)
+		drain_pass(e, m, NULL);
 	else
 		conn_forward(agent.up, m);
 }
@@ -148,7 +150,7 @@ tell_wrong(struct engine *e, const char *what, const char *which)
 {
 	char *text = xasprintf("%s%s", what, which);
 
-	conn_send(agent.up, Nwrong, 0, e->slot, 0, -1, agent_text(text));
+	drain_say(e, NULL, Nwrong, agent_text(text));
 	free(text);
 }
 
@@ -436,9 +438,8 @@ spawn_pass(struct engine *e, struct msg *m)
 	}
 	if (m->flags & FLAG_MARK && e->output.spooled) {
 		at = drain_mark(e);
-		conn_send(agent.up, Nmark, FLAG_ORDERED, e->slot, 0, -1, m->tag,
-		    at.size[SPOOL_STDOUT], at.size[SPOOL_STDERR], at.size[SPOOL_DISPLAY],
-		    at.records);
+		drain_say(e, &at, Nmark, m->tag, at.size[SPOOL_STDOUT], at.size[SPOOL_STDERR],
+		    at.size[SPOOL_DISPLAY], at.records);
 	}
 	conn_forward(e->conn, m);
 }

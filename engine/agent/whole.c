@@ -122,30 +122,30 @@ on_event(void *arg, uint32_t events)
 }
 
 void
-whole_begin(struct engine *e, const struct msg *m)
+whole_begin(struct object *o, const struct msg *m)
 {
+	const struct engine *e = object_engine(o);
 	struct whole *w;
 	struct slice head;
-	uint64_t addr, size;
-	uint32_t handle;
+	uint64_t size;
 	struct err err;
 	int ends[2];
 
-	wire_unpack(m, Rget, NULL, NULL, &handle, &addr, &size, &head);
+	wire_unpack(m, Rget, NULL, NULL, NULL, NULL, &size, &head);
 	if (fault("whole.pipe", EMFILE) || pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0) {
 		fail_errno(&err, "a pipe for an object");
-		object_unpin(e, handle);
+		object_unpin(e, object_handle(o));
 		agent_refuse(e->slot, m->tag, &err);
+		object_free(o);
 		return;
 	}
 	if (fcntl(ends[1], F_SETPIPE_SZ, PIECE) < 0)
 		debug("agent", "a pipe stays small: %s", strerror(errno));
 	w = xcalloc(1, sizeof(*w));
-	*w = (struct whole){.tag = m->tag, .fd = ends[1]};
-	w->object = object_in_memory(e, handle, addr, size - MIN(size, (uint64_t)head.n));
+	*w = (struct whole){.object = o, .tag = m->tag, .fd = ends[1]};
 	w->watch = loop_fd(agent.loop, w->fd, 0, on_event, w);
 	LIST_INSERT_HEAD(&wholes, w, link);
-	conn_send(agent.up, Rget, 0, e->slot, m->tag, ends[0], (uint32_t)GET_FD, handle,
+	conn_send(agent.up, Rget, 0, e->slot, m->tag, ends[0], (uint32_t)GET_FD, object_handle(o),
 	    (uint64_t)0, size, head);
 	close(ends[0]);
 	read_more(w);

@@ -8,21 +8,19 @@ struct question {
 	unsigned slot;
 	uint64_t tag;
 	uint32_t blob;
-	int type;
 };
 
 struct asked {
 	struct outbox *out;
-	struct arrivals *arrivals;
 	LIST_HEAD(, question) list;
 };
 
 struct asked *
-asked_new(struct outbox *out, struct arrivals *arrivals)
+asked_new(struct outbox *out)
 {
 	struct asked *a = xcalloc(1, sizeof(*a));
 
-	*a = (struct asked){.out = out, .arrivals = arrivals};
+	a->out = out;
 	LIST_INIT(&a->list);
 	return a;
 }
@@ -42,12 +40,9 @@ asked_free(struct asked *a)
 void
 asked_add(struct asked *a, const struct msg *m, uint32_t blob)
 {
-	struct question *q;
+	struct question *q = xcalloc(1, sizeof(*q));
 
-	if (!blob && m->type != Tspawn)
-		return;
-	q = xcalloc(1, sizeof(*q));
-	*q = (struct question){.slot = m->slot, .tag = m->tag, .blob = blob, .type = m->type};
+	*q = (struct question){.slot = m->slot, .tag = m->tag, .blob = blob};
 	LIST_INSERT_HEAD(&a->list, q, link);
 }
 
@@ -62,10 +57,7 @@ asked_answered(struct asked *a, const struct msg *m)
 		next = LIST_NEXT(q, link);
 		if (q->slot != m->slot || (m->type != Nexit && q->tag != m->tag))
 			continue;
-		if (q->type == Tspawn && m->type == Rerror)
-			arrival_close(a->arrivals, q->slot);
-		if (q->blob)
-			outbox_release(a->out, q->blob);
+		outbox_release(a->out, q->blob);
 		LIST_REMOVE(q, link);
 		free(q);
 	}
@@ -77,7 +69,7 @@ asked_cancel(struct asked *a, unsigned slot, uint64_t tag)
 	struct question *q;
 
 	LIST_FOREACH (q, &a->list, link)
-		if (q->slot == slot && q->tag == tag && q->blob)
+		if (q->slot == slot && q->tag == tag)
 			break;
 	if (!q || !outbox_release_rest(a->out, q->blob))
 		return false;

@@ -275,8 +275,6 @@ on_agent(void *arg, struct msg *m)
 		return;
 	}
 	packet_send_frame(far.link, m);
-	if (m->type == Nexit)
-		outbox_ended(far.out, m->slot);
 }
 
 static void

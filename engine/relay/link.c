@@ -35,7 +35,7 @@ struct link {
 	/* `now` is the one that carries packets: `direct` from link_move() until it ends. */
 	struct channel first, direct, *now;
 	struct timer *ping;
-	bool up, sending;
+	bool up, sending, held;
 	bool returned; /* to `first`: what precedes its PACKET_RESUME was received on `direct` */
 	uint64_t received; /* number of packets received */
 	uint64_t told;	   /* how many of them were reported to the other side */
@@ -350,9 +350,19 @@ on_taken(struct channel *c)
 
 	if (c != l->now)
 		return;
-	if (l->received != l->told)
+	if (l->received != l->told && !l->held)
 		channel_word(c, PACKET_ACK, l->told = l->received);
 	push(l, true);
+}
+
+void
+link_hold(struct link *l, bool held)
+{
+	bool ends = l->held && !held;
+
+	l->held = held;
+	if (ends && l->up)
+		on_taken(l->now);
 }
 
 /* This channel can no longer carry packets. */

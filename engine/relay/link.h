@@ -51,6 +51,9 @@ bool link_move(struct link *l, int fd);
 /* Queues a packet: head, followed by body. */
 void link_send(struct link *l, int type, bool bulk, struct slice head, struct slice body);
 void link_more(struct link *l); /* there is new bulk to request */
+/* While it is held, the other side learns nothing of what has been received: it sends a window of
+ * bulk at most. */
+void link_hold(struct link *l, bool held);
 bool link_is_up(const struct link *l);
 /* Number of packets that the other side has not acknowledged yet. */
 size_t link_unacked(const struct link *l);

@@ -7,7 +7,6 @@
 #include "conn.h"
 #include "proc.h"
 #include "signal_name.h"
-#include "relay/arrival.h"
 #include "relay/asked.h"
 #include "relay/dial.h"
 #include "relay/inbox.h"
@@ -24,7 +23,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { END_MS = 2500 }; /* for the other side to say that it has ended */
+enum {
+	END_MS = 2500,	      /* for the other side to say that it has ended */
+	QUEUED_MAX = 8 << 20, /* bytes for the daemon */
+	LOOK_MS = 5
+};
 
 static struct {
 	struct loop *loop;
@@ -34,12 +37,12 @@ static struct {
 	struct outbox *out;
 	struct inbox *in;
 	struct buf bulks[PACKET_OUTPUT - PACKET_BULK + 1]; /* the beginning of a frame */
-	struct arrivals *arrivals;
 	struct asked *asked;
-	uint64_t hello;	    /* tag of the first Thello, until it is answered */
-	char *base;	    /* of the daemon's directories; NULL: no Thello has arrived */
-	bool outlives_term; /* SIGTERM is some group's on_preempt */
-	bool ending;	    /* the daemon is gone, and the other side is notified */
+	uint64_t hello;	     /* tag of the first Thello, until it is answered */
+	bool greeted;	     /* a Thello has arrived */
+	bool outlives_term;  /* SIGTERM is some group's on_preempt */
+	bool ending;	     /* the daemon is gone, and the other side is notified */
+	struct timer *looks; /* much is queued for the daemon; NULL: not much */
 } near;
 
 static _Noreturn void
@@ -76,29 +79,13 @@ answer_error(const struct msg *m, const struct err *e)
 		    slice_text(e->text), slice_text(""));
 }
 
-/* If m starts a rank, opens the spools that the daemon names for its output. */
-static int
-open_spools(const struct msg *m, struct err *e)
-{
-	char *dir, *name;
-
-	if (!packet_spools(m, near.base, &dir, &name))
-		return 0;
-	arrival_open(near.arrivals, m->slot, dir, name, e);
-	free(dir);
-	free(name);
-	return -e->no;
-}
-
 /* Later ones measure the round trip. */
 static void
 hello(const struct msg *m)
 {
-	struct slice base;
-
-	if (near.base || wire_unpack(m, Thello, NULL, NULL, &base) < 0)
+	if (near.greeted || m->type != Thello)
 		return;
-	near.base = slice_dup(base);
+	near.greeted = true;
 	near.hello = m->tag;
 	dial_start(&near.dial);
 }
@@ -128,17 +115,14 @@ on_daemon(void *arg, struct msg *m)
 		return;
 	near.outlives_term |= packet_spares_term(m);
 	hello(m);
-	if (open_spools(m, &e) < 0) {
-		answer_error(m, &e);
-		return;
-	}
 	if (m->fd >= 0 && !(blob = outbox_send(near.out, m, &e))) {
 		answer_error(m, &e);
 		return;
 	}
 	if (m->fd < 0)
 		packet_send_frame(near.link, m);
-	asked_add(near.asked, m, blob);
+	else
+		asked_add(near.asked, m, blob);
 }
 
 static void
@@ -184,43 +168,49 @@ pass_error(const struct msg *m)
 	    near.daemon, Rerror, 0, m->slot, m->tag, -1, (uint32_t)e.no, slice_text(e.text), trace);
 }
 
+/* The requests that m answers are over. */
 static void
-from_one(const struct msg *m)
-{
-	struct err e;
-
-	if (m->tag && m->tag == near.hello && m->slot == SLOT_AGENT)
-		near.hello = 0;
-	asked_answered(near.asked, m);
-	if (m->type == Noutput || m->type == Nskip) {
-		if (arrival_output(near.arrivals, m, &e) < 0)
-			give_up(&e);
-	} else if (m->type == Rerror && m->slot == SLOT_AGENT) {
-		pass_error(m);
-	} else {
-		arrival_frame(near.arrivals, m);
-	}
-}
-
-/* Messages of many ranks in one Nmany go on as one again, if all their output has arrived. */
-static void
-from_far(const struct msg *m)
+answered(const struct msg *m)
 {
 	struct wire_many it;
 	struct msg each;
 	struct err e = {0};
 
-	if (near.ending)
-		return;
 	if (m->type != Nmany) {
-		from_one(m);
+		asked_answered(near.asked, m);
 		return;
 	}
 	if (wire_many_begin(&it, m, &e) < 0)
 		give_up(&e);
 	while (wire_many_next(&it, &each))
-		from_one(&each);
+		asked_answered(near.asked, &each);
 	wire_many_end(&it);
+}
+
+/* The far side sends no more bulk before the daemon has taken some of what is here. */
+static void
+hold_back(void *arg)
+{
+	bool much = conn_queued(near.daemon) > QUEUED_MAX;
+
+	near.looks = much ? loop_timer(near.loop, LOOK_MS, hold_back, NULL) : NULL;
+	link_hold(near.link, much);
+}
+
+static void
+from_far(const struct msg *m)
+{
+	if (near.ending)
+		return;
+	if (m->tag && m->tag == near.hello && m->slot == SLOT_AGENT)
+		near.hello = 0;
+	answered(m);
+	if (m->type == Rerror && m->slot == SLOT_AGENT)
+		pass_error(m);
+	else
+		conn_forward(near.daemon, m);
+	if (!near.looks)
+		hold_back(NULL);
 }
 
 /* An object cannot be forwarded: its rank need not keep it. */
@@ -435,9 +425,7 @@ near_main(char **args)
 	near.in = inbox_new(deliver, NULL);
 	near.daemon = conn_new(near.loop, fd, fd, on_daemon, on_daemon_close, NULL);
 	conn_take_whole(near.daemon);
-	conn_gather(near.daemon);
-	near.arrivals = arrivals_new(near.daemon);
-	near.asked = asked_new(near.out, near.arrivals);
+	near.asked = asked_new(near.out);
 	loop_run(near.loop);
 	return 0;
 }

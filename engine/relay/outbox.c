@@ -212,18 +212,6 @@ outbox_cancel(struct outbox *o, unsigned slot, uint64_t tag)
 	return b != NULL;
 }
 
-void
-outbox_ended(struct outbox *o, unsigned slot)
-{
-	struct blob *b, *next;
-
-	for (b = TAILQ_FIRST(&o->blobs); b; b = next) {
-		next = TAILQ_NEXT(b, link);
-		if (b->once && b->users == 1 && b->slot == slot)
-			forget(o, b);
-	}
-}
-
 /* If the file has become shorter, zeros are sent: whoever truncated it harmed only itself. */
 static void
 send_piece(struct outbox *o, struct blob *b)

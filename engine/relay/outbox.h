@@ -24,8 +24,6 @@ bool outbox_answer(struct outbox *o, const struct msg *m, struct err *e);
 /* Does not send the rest of what outbox_answer() sends of a file for this slot and tag. Returns
  * false if there is none. */
 bool outbox_cancel(struct outbox *o, unsigned slot, uint64_t tag);
-/* The same for everything it sends for this slot: its engine has exited. */
-void outbox_ended(struct outbox *o, unsigned slot);
 /* Sends one piece. Returns false if there is nothing to send. */
 bool outbox_more(struct outbox *o);
 

@@ -100,20 +100,6 @@ packet_frame(struct slice body, struct msg *m, struct err *e)
 }
 
 bool
-packet_spools(const struct msg *m, const char *base, char **dir, char **name)
-{
-	struct slice below, spool;
-	uint8_t kind;
-
-	if (wire_unpack(m, Tspawn, NULL, &kind, NULL, &below, &spool, NULL, NULL) < 0 ||
-	    kind != ENGINE_RANK)
-		return false;
-	*dir = xasprintf("%s/%.*s", base, (int)below.n, below.p);
-	*name = slice_dup(spool);
-	return true;
-}
-
-bool
 packet_is_secret(const void *said, const void *secret, size_t n)
 {
 	const unsigned char *a = said, *b = secret;

@@ -5,7 +5,7 @@
  * A wire frame with a descriptor is sent as a blob: the contents of the descriptor, in pieces, and
  * the frame, which the other side forwards with a memfd once all bytes have arrived. Replies with
  * bytes of objects, and what ranks print, come from the agent on sockets of their own, and are sent
- * in pieces. The receiver matches the marks of frames to the output.
+ * in pieces.
  */
 #ifndef PACKET_H
 #define PACKET_H
@@ -19,7 +19,7 @@ enum {
 	PACKET_WITH,			/* id[4] and a frame that needs all of them */
 	PACKET_FREE,   /* id[4]: no frame needs it any more; if incomplete, waiters are dropped */
 	PACKET_BULK,   /* the next bytes of frames, one after the other: replies */
-	PACKET_OUTPUT, /* likewise, of output: Noutput, Nskip */
+	PACKET_OUTPUT, /* likewise, of output, and of what must not overtake it */
 	PACKET_LOG,    /* lines for the daemon's log */
 	PACKET_END,    /* the daemon is gone: send PACKET_GONE and exit */
 	PACKET_GONE,   /* status[4]: the agent has exited, by wait(2) */
@@ -57,9 +57,6 @@ void packet_send_error(struct link *l, unsigned slot, uint64_t tag, const struct
 bool packet_is_secret(const void *said, const void *secret, size_t n);
 /* Is this the Tzygote of a group whose on_preempt signal is SIGTERM? */
 bool packet_spares_term(const struct msg *m);
-/* Is this the Tspawn of a rank? Then sets where its spools are, below this base: strings that the
- * caller frees. */
-bool packet_spools(const struct msg *m, const char *base, char **dir, char **name);
 /* Fills e with the error for a request that was cancelled by Ncancel. */
 void packet_cancelled(struct err *e);
 /* Parses the frame that makes up all of body. Returns 0, or -errno with *e set. */

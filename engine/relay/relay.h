@@ -10,8 +10,7 @@
  * all packets go over a separate connection between the relays, which they negotiate over the
  * command's (offer.c, reach.c). packet.h lists the packets. Descriptors are sent as bytes
  * (outbox, inbox). The agent, which knows that it is away, sends bytes of objects, and what ranks
- * print, on sockets of their own (bulk): the output is kept on the disk there until there is room,
- * and then written to the disk here (arrival).
+ * print, on sockets of their own (bulk): the output is kept on the disk there until there is room.
  */
 #ifndef RELAY_H
 #define RELAY_H

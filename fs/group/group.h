@@ -88,6 +88,7 @@ struct rank_output {
 	double time;	  /* wall time of the last growth */
 	uint64_t time_ns; /* the same as now_ns(); 0: none yet */
 	bool known;	  /* a rank with this number has existed: its output is kept */
+	struct spool_writer *writer; /* for a process on another host; NULL: the agent writes */
 };
 
 /* A rank's standard input. */

@@ -13,7 +13,7 @@ state_of(const struct host *h)
 		return "lost";
 	if (!h->ranks || !h->agent || !h->agent->conn)
 		return "unused";
-	return h->agent->said_hello ? "up" : "connecting";
+	return h->agent->hello ? "up" : "connecting";
 }
 
 static const char *

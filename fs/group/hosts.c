@@ -579,7 +579,7 @@ give_up(struct group *g, bool (*is)(const struct agent *a), void (*drop)(struct 
 static bool
 is_connecting(const struct agent *a)
 {
-	return !a->here && !a->said_hello;
+	return !a->here && !a->hello;
 }
 
 static void

@@ -1,9 +1,13 @@
-/* Follows what ranks print, by inotify on each spool's index, and drops the oldest output. */
+/*
+ * Follows what ranks print, by inotify on each spool's index, and drops the oldest output. What
+ * ranks on other hosts print is written here.
+ */
 #include "group/output.h"
 #include "base/daemon.h"
 #include "group/arrivals.h"
 #include "group/hooks.h"
 #include "group/journal.h"
+#include "host/agent.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -121,18 +125,80 @@ trim_growing(struct rank *k)
 			trim(k, s, keep);
 }
 
+static int
+open_spool(struct rank *k, struct err *e)
+{
+	char name[32];
+
+	if (k->output.spool.order >= 0)
+		return 0;
+	snprintf(name, sizeof(name), "rank%d", k->number);
+	return spool_reader_open(&k->output.spool, k->g->run_dir, name, e);
+}
+
+/* ---- writing ---- */
+
+/* NULL: the agent writes; or, with *e set, nobody can. */
+static struct spool_writer *
+writer(struct rank *k, struct err *e)
+{
+	const struct agent *a = rank_agent(k);
+
+	if (k->output.writer || !a || a->hello != HELLO_AWAY || open_spool(k, e) < 0)
+		return k->output.writer;
+	k->output.writer = xmalloc(sizeof(*k->output.writer));
+	spool_writer_follow(k->output.writer, &k->output.spool);
+	return k->output.writer;
+}
+
+int
+output_begin(struct rank *k, struct err *e)
+{
+	e->no = 0;
+	output_end(k);
+	writer(k, e);
+	return -e->no;
+}
+
+void
+output_end(struct rank *k)
+{
+	free(k->output.writer);
+	k->output.writer = NULL;
+}
+
+size_t
+output_take(struct rank *k, int stream, struct slice bytes)
+{
+	struct err e;
+	struct spool_writer *w = writer(k, &e);
+	uint64_t before;
+
+	if (!w)
+		return bytes.n;
+	before = w->dropped;
+	spool_writer_add(w, stream, bytes.p, bytes.n);
+	return (size_t)(w->dropped - before);
+}
+
+void
+output_place(struct rank *k, struct spool_mark *at)
+{
+	struct err e;
+	struct spool_writer *w = writer(k, &e);
+
+	if (w)
+		*at = spool_writer_cut(w);
+}
+
 /* ---- following ---- */
 
 void
 output_open(struct rank *k)
 {
 	struct err e = {0};
-	char name[32];
 
-	if (k->output.spool.order >= 0)
-		return;
-	snprintf(name, sizeof(name), "rank%d", k->number);
-	if (spool_reader_open(&k->output.spool, k->g->run_dir, name, &e) < 0)
+	if (open_spool(k, &e) < 0)
 		journal_fail_rank(k->g, k->number, &e, "start");
 }
 

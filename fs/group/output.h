@@ -17,6 +17,14 @@ void output_open(struct rank *k);
 const struct spool_reader *output_spool(struct rank *k);
 /* Closes the spool of a rank that is gone. It is opened again when somebody reads it. */
 void output_close(struct rank *k);
+/* The rank's process is about to start: what one on another host prints comes by output_take(),
+ * until output_end(). Returns 0, or -errno with *e set. */
+int output_begin(struct rank *k, struct err *e);
+void output_end(struct rank *k);
+/* Returns how many of the bytes are lost: there is no room on this disk. */
+size_t output_take(struct rank *k, int stream, struct slice bytes);
+/* at: as the agent says, in the files that it writes. Sets it to the same place in those here. */
+void output_place(struct rank *k, struct spool_mark *at);
 /* Reads a rank's index to its end (k->output.tail) and reports each stream that grew. */
 void output_advance(struct rank *k);
 /* The position behind all that the rank has printed up to now. */

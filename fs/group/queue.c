@@ -323,6 +323,7 @@ run_answer(struct subtask *j, struct msg *m)
 	if (wire_unpack(m, m->type, &e, &outcome, &value, &error, &traceback, &table, &digest,
 		&j->collectives, &j->end.size[0], &j->end.size[1], &j->end.size[2],
 		&j->end.records) == 0) {
+		output_place(j->k, &j->end);
 		j->ended = true;
 		j->outcome = MIN(outcome, OUT_COUNT - 1);
 		task_set_text(&j->value, value);

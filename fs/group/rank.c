@@ -74,6 +74,7 @@ rank_fini(struct rank *k)
 
 	assert(TAILQ_EMPTY(&k->queue)); /* waiters would wait forever */
 	/* first, so that calls that fail now are not reported */
+	output_end(k);
 	k->slot = NO_SLOT;
 	k->state = k->died_as = R_NONE;
 	agent_slot_free(rank_agent(k), slot, &gone);
@@ -187,6 +188,7 @@ rank_set_table(struct rank *k, struct slice text)
 void
 rank_gone(struct rank *k, const struct err *why)
 {
+	output_end(k);
 	k->died_as = k->state;
 	k->state = R_DEAD;
 	k->slot = NO_SLOT;
@@ -304,6 +306,7 @@ on_exit_notice(struct rank *k, struct msg *m)
 	if (wire_unpack(m, Nexit, NULL, &pid, &status, &last, &at.size[0], &at.size[1], &at.size[2],
 		&at.records) < 0)
 		return;
+	output_place(k, &at);
 	how = k->end.wrong ? xasprintf("killed, as %s", k->end.wrong) : describe_end(status);
 	free(k->end.stderr_tail);
 	k->end.stderr_tail = last_words(own_words(k, last, status, &at), is_crash(status));
@@ -336,37 +339,60 @@ on_mark(struct rank *k, struct msg *m)
 	struct spool_mark at;
 	uint64_t tag;
 
-	if (wire_unpack(m, Nmark, NULL, &tag, &at.size[0], &at.size[1], &at.size[2], &at.records) ==
+	if (wire_unpack(m, Nmark, NULL, &tag, &at.size[0], &at.size[1], &at.size[2], &at.records) <
 	    0)
-		event_output_mark(k, tag, &at);
+		return;
+	output_place(k, &at);
+	event_output_mark(k, tag, &at);
+}
+
+/* host: where there is no room for it; NULL: here. */
+static void
+output_lost(struct rank *k, uint64_t bytes, const char *host)
+{
+	struct err e = {0};
+
+	/* the same text each time, so that `error` counts it and keeps its other entries */
+	if (host)
+		fail(&e, ENOSPC,
+		    "output of rank %d is lost: host %s has no room for it in DDIP_STATE, TMPDIR "
+		    "or /var/tmp",
+		    k->number, host);
+	else
+		fail(&e, ENOSPC, "output of rank %d is lost: no room in %s", k->number,
+		    k->g->run_dir);
+	journal_fail_rank(k->g, k->number, &e, "output");
+	journal_event(k->g, "output-lost rank=%d bytes=%llu", k->number, (unsigned long long)bytes);
+}
+
+static void
+on_output(struct rank *k, struct msg *m)
+{
+	struct slice data;
+	uint8_t stream;
+	size_t lost;
+
+	if (wire_unpack(m, Noutput, NULL, &stream, &data) < 0 || stream >= SPOOL_STREAMS)
+		return;
+	lost = output_take(k, stream, data);
+	if (lost)
+		output_lost(k, lost, NULL);
 }
 
 static void
 on_dropped(struct rank *k, struct msg *m)
 {
 	const struct agent *a = rank_agent(k);
-	struct err e = {0};
 	uint64_t bytes;
 	uint8_t why;
 
 	if (wire_unpack(m, Ndropped, NULL, &bytes, &why) < 0)
 		return;
-	if (why == DROPPED_UNSENT) {
+	if (why == DROPPED_UNSENT)
 		journal_event(
 		    k->g, "output-unsent rank=%d bytes=%llu", k->number, (unsigned long long)bytes);
-		return;
-	}
-	/* the same text each time, so that `error` counts it and keeps its other entries */
-	if (why == DROPPED_NO_ROOM && a && !a->here)
-		fail(&e, ENOSPC,
-		    "output of rank %d is lost: host %s has no room for it in DDIP_STATE, TMPDIR "
-		    "or /var/tmp",
-		    k->number, k->host->name);
 	else
-		fail(&e, ENOSPC, "output of rank %d is lost: no room in %s", k->number,
-		    k->g->run_dir);
-	journal_fail_rank(k->g, k->number, &e, "output");
-	journal_event(k->g, "output-lost rank=%d bytes=%llu", k->number, (unsigned long long)bytes);
+		output_lost(k, bytes, a && !a->here ? k->host->name : NULL);
 }
 
 static void
@@ -488,6 +514,7 @@ static const struct {
     {Nstarted, on_started},
     {Nexit, on_exit_notice},
     {Nmark, on_mark},
+    {Noutput, on_output},
     {Ndropped, on_dropped},
     {Ninput, on_input},
     {Ntaken, on_taken},

@@ -5,6 +5,7 @@
 #include "group/facts.h"
 #include "group/host_env.h"
 #include "group/hosts.h"
+#include "group/output.h"
 #include "group/rank.h"
 #include <signal.h>
 #include <stdio.h>
@@ -61,7 +62,9 @@ rank_spawn_process(struct group *g, struct host *h, const struct spawn *p)
 void
 rank_spawn(struct rank *k)
 {
+	struct agent *a = rank_agent(k);
 	struct buf env = {0};
+	struct err e;
 	char name[32];
 
 	snprintf(name, sizeof(name), "rank%d", k->number);
@@ -73,10 +76,14 @@ rank_spawn(struct rank *k)
 	k->cell = 0;
 	k->input.waits = k->kill_sent = false;
 	k->input.unread = 0;
-	k->slot = agent_slot(rank_agent(k), &rank_slot, k);
+	k->slot = agent_slot(a, &rank_slot, k);
 	rank_set_state(k, R_SPAWNING);
-	rank_spawn_process(k->g, k->host,
-	    &(struct spawn){ENGINE_RANK, k->slot, name, {env.p, env.n}, on_spawned, k});
+	if (output_begin(k, &e) < 0)
+		conn_refuse(
+		    a->conn, (unsigned)k->slot, agent_tag(a, k->slot, Tspawn, on_spawned, k), &e);
+	else
+		rank_spawn_process(k->g, k->host,
+		    &(struct spawn){ENGINE_RANK, k->slot, name, {env.p, env.n}, on_spawned, k});
 	buf_free(&env);
 }
 

@@ -286,6 +286,7 @@ on_hello(void *arg, struct msg *m, const struct err *e, struct slice trace)
 	struct agent *a = arg;
 	uint32_t version, pid;
 	struct slice host;
+	uint8_t away;
 
 	if (!m && !a->conn)
 		return; /* it exited before it said anything */
@@ -297,7 +298,7 @@ on_hello(void *arg, struct msg *m, const struct err *e, struct slice trace)
 		lost(a);
 		return;
 	}
-	if (wire_unpack(m, Rhello, &a->why, &version, &pid, &host) < 0) {
+	if (wire_unpack(m, Rhello, &a->why, &version, &pid, &host, &away) < 0) {
 		lost(a);
 		return;
 	}
@@ -307,7 +308,7 @@ on_hello(void *arg, struct msg *m, const struct err *e, struct slice trace)
 		lost(a);
 		return;
 	}
-	a->said_hello = true;
+	a->hello = away ? HELLO_AWAY : HELLO_HERE;
 	free(a->host);
 	a->host = slice_dup(host);
 	agent_ping(a); /* the round trip of the first Thello includes start-up */
@@ -395,7 +396,8 @@ agent_of(const struct agent_spec *spec, struct err *e)
 	if (!a)
 		a = add_agent(spec);
 	a->why = (struct err){0};
-	a->said_hello = a->direct = false;
+	a->hello = HELLO_NONE;
+	a->direct = false;
 	a->asked = a->round_trip = 0;
 	a->serial++;
 	fd = agent_process_start(&a->spec, &a->process, e);

@@ -25,6 +25,13 @@ struct slot_ops {
 	void (*ended)(void *arg, const struct err *why);
 };
 
+/* What it has said of the output of its ranks. */
+enum agent_hello {
+	HELLO_NONE, /* nothing yet */
+	HELLO_HERE, /* it writes that to the spools */
+	HELLO_AWAY  /* that comes in messages */
+};
+
 struct agent {
 	struct agent *next;
 	struct agent_spec spec; /* owned */
@@ -34,7 +41,7 @@ struct agent {
 	struct agent_process process;
 	char *host;	/* the machine's own name for itself; NULL: not yet known */
 	struct err why; /* why it is gone */
-	bool said_hello;
+	enum agent_hello hello;
 	bool direct;		    /* set by host_notice.c: its connection bypasses the launcher */
 	uint64_t asked, round_trip; /* ns: time of the pending ping (0: none), last round trip */
 	uint32_t serial;	    /* new for each process */

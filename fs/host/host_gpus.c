@@ -206,7 +206,7 @@ host_gpus_is_fresh(const struct agent *a)
 {
 	const struct host_gpus *f = a ? find(a) : NULL;
 
-	if (!a || !a->conn || !(a->said_hello || a->here))
+	if (!a || !a->conn || !(a->hello || a->here))
 		return true;
 	if (!f || f->serial != a->serial || f->tag)
 		return f && f->late;

@@ -90,7 +90,7 @@ class FakeFar:
         self.say_hello(self.command)
 
     def say_hello(self, packets):
-        packets.send(FRAME, pack("Rhello", AGENT, 1, VERSION, os.getpid(), "fake"))
+        packets.send(FRAME, pack("Rhello", AGENT, 1, VERSION, os.getpid(), "fake", 1))
 
 
 def main():

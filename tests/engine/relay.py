@@ -4,6 +4,7 @@
 import glob
 import os
 import random
+import select
 import shutil
 import signal
 import socket
@@ -24,6 +25,26 @@ POLL_S = 0.005  # between two checks of what no event reports
 SEED = int(os.environ.get("SEED", "1"))
 
 
+class Spool:
+    """Writes what a rank prints, as the daemon does: STREAMS, and the number of records."""
+
+    STREAMS = "stdout", "stderr", "display"
+
+    def __init__(self, path):
+        self.files = [open(f"{path}.{stream}", "ab", buffering=0) for stream in self.STREAMS]
+        self.records, self.last = 0, None
+
+    def add(self, stream, data):
+        self.files[stream].write(data)
+        self.records += stream != self.last
+        self.last = stream
+
+    def mark(self, m):
+        """Sets the mark in the message to where the files end, which begins a new record."""
+        m.out, m.err, m.disp = (f.tell() for f in self.files)
+        m.records, self.last = self.records, None
+
+
 class Relayed(Agent):
     """An agent that is reached through carrier.py; `place` is the directory of that."""
 
@@ -34,6 +55,7 @@ class Relayed(Agent):
         **settings,
     ):  # fmt: skip
         self.place = tempfile.mkdtemp(prefix="ddip-relay-test.")
+        self.spools, self.slots = {}, {}  # by path; by slot
         options = ["--host", "there", "--linger", str(linger), "--engine", engine, *more]
         launcher = launcher or [*via, sys.executable, CARRIER, self.place]
         command = [ENGINE, "relay", *options, "--", *launcher]
@@ -44,6 +66,25 @@ class Relayed(Agent):
             **(env or {}),
         }
         super().__init__(python, env, command=command, **settings)
+
+    def send(self, name, slot, *fields, **how):
+        if name == "Tspawn" and fields[0] == 0:
+            path = os.path.join(self.dir, fields[3])
+            self.slots[slot] = self.spools[path] = self.spools.get(path) or Spool(path)
+        super().send(name, slot, *fields, **how)
+
+    def takes(self, m):
+        spool = self.slots.get(m.slot)
+        if m.name == "Noutput":
+            spool.add(m.stream, m.data)
+        elif spool and hasattr(m, "records"):
+            spool.mark(m)
+        return m.name != "Noutput"
+
+    def spool(self, slot, stream):
+        while select.select([self.sock], [], [], 0)[0]:
+            self._pull()
+        return super().spool(slot, stream)
 
     def close(self):
         super().close()

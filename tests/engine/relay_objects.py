@@ -87,12 +87,10 @@ def test_what_fails_half_way_is_kept_no_longer():
         same(a.call("Tget", 0, "x", "npy", "same").name, "Rerror")
         assert not kept(a), "half of its memory was gone"
         a.run(0, "x = numpy.zeros(8 << 20, 'u1')")
-        most = max(int(fd) for fd in os.listdir(f"/proc/{a.process.pid}/fd")) + 1
         soft, hard = resource.prlimit(a.process.pid, resource.RLIMIT_NOFILE)
-        used = len(os.listdir(f"/proc/{a.process.pid}/fd"))
-        resource.prlimit(
-            a.process.pid, resource.RLIMIT_NOFILE, (used if used < most else most, hard)
-        )
+        used = {int(fd) for fd in os.listdir(f"/proc/{a.process.pid}/fd")}
+        free = min(set(range(len(used) + 1)) - used)
+        resource.prlimit(a.process.pid, resource.RLIMIT_NOFILE, (free, hard))
         refused(a.call("Tget", 0, "x", "npy", "same"), "EMFILE", "no memory for")
         resource.prlimit(a.process.pid, resource.RLIMIT_NOFILE, (soft, hard))
         assert not kept(a), "there was no room for its bytes"

@@ -198,7 +198,12 @@ class Agent:
             for m in each(unpack(frame, fd)):
                 self.count += 1
                 m.number = self.count
-                self.seen.append(m)
+                if self.takes(m):
+                    self.seen.append(m)
+
+    def takes(self, m):
+        """Is the message for who waits?"""
+        return True
 
     def warm(self, zygote, python=sys.executable, env="", cwd=None, preload=""):
         """Asks for a zygote. Returns Rzygote or Rerror."""

@@ -58,7 +58,7 @@ do_hello(struct msg *m)
 	}
 	conn_send(up, Rhello, 0, m->slot, m->tag, -1,
 	    (uint32_t)(fake_wrong("version") ? 99 : WIRE_VERSION), (uint32_t)getpid(),
-	    slice_text("fake"));
+	    slice_text("fake"), 0u);
 }
 
 static void

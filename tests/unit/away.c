@@ -1,8 +1,10 @@
-/* Tests of engine/agent/away.c: small output gathers for a while, unless a mark waits for it; each
- * process has its own spools. */
+/* Tests of engine/agent/away.c: small output gathers for a while, unless a message waits for it; a
+ * message comes after what was printed before it, and before what was printed later; each process
+ * has its own spools. */
 #include "agent/agent.h"
 #include "check.h"
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -13,6 +15,7 @@ struct agent agent;
 
 static struct engine ranks[RANKS + 1]; /* the last is another process of the first */
 static struct msg last;		       /* that was sent */
+static struct buf types;	       /* of all that were sent since it was cleared */
 static time_t now = 1;
 
 /* Replaces libc's: time passes when the test says so. */
@@ -55,24 +58,51 @@ print(void)
 {
 	for (int i = 0; i < RANKS; i++) {
 		spool_writer_add(&ranks[i].output.spool, SPOOL_STDOUT, "x\n", 2);
-		away_news(ranks[i].output.away, false);
+		away_news(ranks[i].output.away);
 	}
+}
+
+/* An Nmark for what this rank has printed up to now. */
+static void
+mark(unsigned i, uint64_t tag)
+{
+	struct engine *e = &ranks[i];
+	struct spool_mark at = spool_writer_cut(&e->output.spool);
+	struct buf frame = {0};
+	struct msg m;
+
+	wire_pack(&frame, Nmark, FLAG_ORDERED, e->slot, 0, tag, at.size[0], at.size[1], at.size[2],
+	    at.records);
+	wire_frame(frame.p, frame.n, &m, NULL);
+	away_say(e->output.away, &m, &at);
+	buf_free(&frame);
 }
 
 /* The number of messages that are sent now. */
 static int
 sent(void)
 {
-	static struct buf frame; /* of the last */
+	static struct buf frames; /* with the last */
 	struct buf next = {0};
 	int n = 0;
 
-	for (; away_next(&next); n++) {
-		buf_free(&frame);
-		frame = next;
+	loop_once(agent.loop, 0); /* ends a round */
+	while (away_next(&next)) {
+		long size;
+
+		buf_free(&frames);
+		frames = next;
 		next = (struct buf){0};
-		CHECK(wire_frame(frame.p, frame.n, &last, NULL) == (long)frame.n);
+		for (size_t at = 0; at < frames.n; at += (size_t)size, n++) {
+			size = wire_frame(frames.p + at, frames.n - at, &last, NULL);
+			CHECK(size > 0);
+			buf_addc(&types, last.type == Noutput ? 'o'
+					 : last.type == Nmany ? 'M'
+							      : 'm');
+		}
+		loop_once(agent.loop, 0);
 	}
+	buf_free(&next);
 	return n;
 }
 
@@ -83,12 +113,30 @@ test_marks(void)
 	CHECK(sent() == RANKS);
 	print();
 	CHECK(sent() == 0);
-	away_news(ranks[1].output.away, true);
-	CHECK(sent() == 1 && last.type == Noutput && last.slot == 1);
-	away_news(ranks[0].output.away, true);
-	CHECK(sent() == 1 && last.slot == 0);
-	away_news(ranks[0].output.away, true);
-	CHECK(sent() == 0);
+	buf_clear(&types);
+	mark(1, 7);
+	CHECK(sent() == 2 && last.type == Nmark && last.slot == 1);
+	mark(0, 7);
+	CHECK(sent() == 2 && last.slot == 0);
+	mark(0, 8);
+	CHECK(sent() == 1 && last.type == Nmark && last.slot == 0);
+	CHECK(strcmp(types.p, "omomm") == 0);
+}
+
+/* Equal messages of ranks without new output are one, and come before what is printed later. */
+static void
+test_order(void)
+{
+	now++;
+	buf_clear(&types);
+	mark(0, 9);
+	mark(1, 9);
+	print();
+	mark(0, 10);
+	print();
+	CHECK(sent() == 5);
+	CHECK(strcmp(types.p, "Momoo") == 0 || strcmp(types.p, "Moomo") == 0);
+	now++;
 }
 
 /* The next process of a rank begins with empty spools, while output of the last one is on its way;
@@ -104,11 +152,12 @@ test_next_process(char *dir)
 	print();
 	begin(RANKS, dir, old->name);
 	CHECK(stat(order, &st) == 0 && st.st_size == 0);
-	away_end(old->output.away, &old->output.spool.at);
+	mark(0, 1);
+	away_end(old->output.away);
 	old->output.away = NULL;
-	CHECK(sent() == RANKS);
+	CHECK(sent() == RANKS + 1);
 	spool_writer_add(&e->output.spool, SPOOL_STDERR, "y\n", 2);
-	away_news(e->output.away, false);
+	away_news(e->output.away);
 	CHECK(sent() == 1 && last.slot == RANKS && access(order, F_OK) == 0);
 	free(order);
 }
@@ -118,21 +167,25 @@ static void
 test_quit(void)
 {
 	struct engine *e = &ranks[1];
-	struct spool_mark end;
+	struct buf frames = {0};
+	uint64_t bytes;
+	struct msg m;
 
 	now++;
 	print();
 	away_quit(e->slot);
-	end = e->output.spool.at;
-	away_end(e->output.away, &end);
+	mark(1, 2);
+	away_end(e->output.away);
 	e->output.away = NULL;
 	loop_once(agent.loop, 0); /* the clock stands still */
 	now += 2;
 	loop_once(agent.loop, 0);
-	CHECK(sent() == 1 && last.type == Nskip && last.slot == e->slot);
-	CHECK(wire_unpack(&last, Nskip, NULL, &end.size[SPOOL_STDOUT], NULL, NULL, NULL) == 0);
-	CHECK(end.size[SPOOL_STDOUT] == e->output.spool.at.size[SPOOL_STDOUT]);
+	CHECK(away_next(&frames));
+	CHECK(wire_frame(frames.p, frames.n, &m, NULL) > 0 && m.slot == e->slot);
+	CHECK(wire_unpack(&m, Ndropped, NULL, &bytes, NULL) == 0 && bytes == 2);
+	CHECK(sent() == 1 && last.type == Nmark && last.slot == e->slot);
 	CHECK(sent() == 0);
+	buf_free(&frames);
 }
 
 int
@@ -145,6 +198,7 @@ main(void)
 	for (unsigned i = 0; i < RANKS; i++)
 		begin(i, dir, names[i]);
 	test_marks();
+	test_order();
 	test_next_process(dir);
 	test_quit();
 	for (int i = 0; i <= RANKS; i++)

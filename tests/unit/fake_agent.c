@@ -86,7 +86,7 @@ answer_start(struct msg *m)
 	switch (m->type) {
 	case Thello:
 		conn_send(fake_conn, Rhello, 0, m->slot, m->tag, -1, (uint32_t)WIRE_VERSION, pid,
-		    fake_slice("host"));
+		    fake_slice("host"), 0u);
 		return true;
 	case Tgpus:
 		conn_send(fake_conn, Rgpus, 0, m->slot, m->tag, -1, (uint32_t)ENOENT,

@@ -211,7 +211,7 @@ test_stop_of_a_shared_host(void)
 		on_host(g, "a:2", "none");
 		fake_step();
 		a = g->hosts.list[0]->agent;
-		a->said_hello = a->here = connected;
+		a->hello = a->here = connected;
 		CHECK(agent_slot(a, &other, &ended) >= 0);
 		lifecycle_stop(g, &e);
 		wait_for(g, &r);

@@ -1,6 +1,8 @@
 /*
  * Tests of fs/group/output.c: when the kernel drops inotify's events, live readers of the groups
- * are woken nevertheless, and output is trimmed. The test plays the engines, see fake_agent.h.
+ * are woken nevertheless, and output is trimmed. What ranks on other hosts print is written here,
+ * after what is there already, as far as there is room. The test plays the engines, see
+ * fake_agent.h.
  */
 #include "fake_agent.h"
 #include "base/daemon.h"
@@ -8,8 +10,13 @@
 #include "group/output.h"
 #include "group/registry.h"
 #include "group/start.h"
+#include "group/task.h"
+#include "host/agent.h"
 #include <stdio.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 enum { KEPT = 1000, PRINTED = 100000, EVENTS_READ = 100 /* at least, in a round of the loop */ };
@@ -83,9 +90,77 @@ test_overflow(void)
 	fake_end();
 }
 
+enum { ROOM = 60 }; /* bytes of a file, when the disk is full */
+
+static void
+prints(const struct fake_msg *to, int stream, const char *text)
+{
+	conn_send(fake_conn, Noutput, 0, to->m.slot, 0, -1, (unsigned)stream, fake_slice(text));
+}
+
+/* A cell on rank 0 of another host prints this. Returns where it began and ended on stdout. */
+static void
+run(struct group *g, const char *text, uint64_t from_to[2])
+{
+	const int rank = 0;
+	struct cell *c = fake_cell(g, "…", 1, &rank);
+	struct fake_msg *m = fake_take(Trun, 0);
+	struct fake_req r;
+	struct subtask *j;
+
+	CHECK(m != NULL);
+	/* its own places are those on the other host, which nobody wants to know here */
+	conn_send(fake_conn, Nmark, FLAG_ORDERED, m->m.slot, 0, -1, m->m.tag, (uint64_t)1,
+	    (uint64_t)2, (uint64_t)3, (uint64_t)4);
+	prints(m, SPOOL_STDOUT, text);
+	prints(m, SPOOL_STDERR, "!");
+	fake_ran(m, OUT_OK, "");
+	j = &c->w->subtasks[0];
+	from_to[0] = j->begin.size[SPOOL_STDOUT];
+	from_to[1] = j->end.size[SPOOL_STDOUT];
+	CHECK(j->end.records - j->begin.records == 2);
+	fake_wait(c->w, &r);
+}
+
+static void
+test_another_host(void)
+{
+	struct group *g = fake_begin(1);
+	struct rank *k = &g->ranks[0];
+	struct rlimit room, none;
+	char kept[ROOM + 6], twos[2 * ROOM + 1] = "";
+	struct spool_writer earlier;
+	uint64_t from_to[2];
+	struct err e;
+
+	memset(twos, '2', sizeof(twos) - 1);
+	earlier = writer(k);
+	spool_writer_add(&earlier, SPOOL_STDOUT, "old\n", 4);
+	spool_writer_close(&earlier);
+	rank_agent(k)->hello = HELLO_AWAY;
+	CHECK(output_begin(k, &e) == 0);
+	run(g, "one\n", from_to);
+	CHECK(from_to[0] == 4 && from_to[1] == 8);
+	getrlimit(RLIMIT_FSIZE, &room);
+	none = (struct rlimit){.rlim_cur = ROOM, .rlim_max = room.rlim_max};
+	signal(SIGXFSZ, SIG_IGN);
+	setrlimit(RLIMIT_FSIZE, &none);
+	run(g, twos, from_to);
+	setrlimit(RLIMIT_FSIZE, &room);
+	CHECK(from_to[0] == 8 && from_to[1] == ROOM);
+	run(g, "three\n", from_to);
+	CHECK(from_to[0] == ROOM && from_to[1] == sizeof(kept));
+	CHECK(pread(k->output.spool.fd[SPOOL_STDOUT], kept, sizeof(kept), 0) == sizeof(kept));
+	CHECK(memcmp(kept, "old\none\n222", 11) == 0);
+	CHECK(memcmp(kept + ROOM - 3, "222three\n", 9) == 0);
+	CHECK(g->journal.error_count == 1 && strstr(g->journal.errors[0].text, "no room in"));
+	fake_end();
+}
+
 int
 main(void)
 {
 	test_overflow();
+	test_another_host();
 	return CHECK_DONE();
 }
