@@ -17,7 +17,7 @@ ROWS = {
     "cell": "a cell that does nothing",
     "line": "a printed line, until it is shown",
     "picture": "a picture of 1 MB",
-    "error": "1 / 0 on all ranks, until its traceback is shown",
+    "error": "1 / 0, until its traceback is shown",
     "interrupt": "Ctrl-C during a sleep, until the prompt",
     "complete": "completion of a rank's name.attribute",
 }

@@ -78,6 +78,10 @@ done
 if command -v mandoc >/dev/null; then
 	is 'mandoc' "$(mandoc -Tlint -Wwarning fs/*.[1-8] scripts/*.[1-8] 2>&1 | grep -v mandoc.db)" ''
 fi
+if command -v groff >/dev/null; then # words that fit into no column are one below the other
+	is 'tables at 80 columns' "$(for page in fs/*.[1-8] scripts/*.[1-8]; do groff -k -mdoc -Tutf8 -rLL=78n "$page" 2>&1 >/dev/null; done |
+		grep "can't break line")" ''
+fi
 
 # completion: of what exists in a mount
 mount_plain -o size=2
