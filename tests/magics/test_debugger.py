@@ -219,6 +219,7 @@ def test_ends():
         outcome = nb.finish(begun)
         assert time.monotonic() - since < SOON_S, time.monotonic() - since
         assert "KeyboardInterrupt" in outcome.error[2], outcome.error
+        assert not re.search("pydevd|threading.py", outcome.error[2]), outcome.error
         assert nb.debug("debugInfo")["body"]["stoppedThreads"] == []
 
         with open(f"{nb.group}/ctl", "w", encoding="utf-8") as ctl:

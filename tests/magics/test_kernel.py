@@ -39,6 +39,8 @@ def test_cells():
         nb.ok("r = %dip x + 1")
         assert nb.ok("%%local\nr").data() == ["2"]
         nb.ok("%load_ext ddip")
+        assert "unchanged" in nb.ok("%load_ext ddip\n%makedip -n 2").text()
+        assert nb.ok("%%dip -S all\nprint(world_size)").text().count("2\n") == 2
         told = nb.run("y = 2\nr = %dip x").error[2]
         assert "%dip runs in the notebook" in told and "cell of its own" in told, told
         assert nb.complete("wor") == ["world_size"], nb.complete("wor")
@@ -65,6 +67,8 @@ def test_restart():
         shown = nb.ok("print('x' in globals())").text()
         assert "The ranks were restarted with the kernel" in shown, shown
         assert shown.endswith("False\n"), shown
+        assert "restarted" not in nb.ok("print('x')").text()
+        nb.ok("%makedip -k")
         assert "restarted" not in nb.ok("print('x')").text()
 
 

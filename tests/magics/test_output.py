@@ -2,8 +2,14 @@
 """The notebook shows what a cell prints and displays on the ranks."""
 
 import re
+import sys
+import time
 
 import notebook
+
+sys.path.insert(0, notebook.MAGICS)
+from ddip.shown.elapsed import Elapsed
+from ddip.shown.show import View
 
 notebook.need("torch", "IPython", "ipykernel", "nbclient", "tqdm", "matplotlib", "pandas")
 notebook.need("rich", "fastprogress")
@@ -263,6 +269,56 @@ def test_flood():
         assert rest.rstrip().endswith("line 999999") and "rank0/stdout" in rest, rest
         with open(f"{nb.group}/cells/last/rank0/stdout", "rb") as file:
             assert sum(1 for _ in file) == 1_000_000, "the file has all of it"
+
+
+class Recorded:
+    """A sink that notes what it is given."""
+
+    redraws = coloured = True
+
+    def __init__(self):
+        self.given = []
+
+    def write(self, name, text):
+        self.given.append(text)
+
+    def display(self, data, metadata=None, transient=None, update=False):
+        self.given.append(data["text/plain"])
+
+    def flush(self):
+        pass
+
+    def clear(self, wait):
+        pass
+
+
+def test_before_an_input_field():
+    """What was printed before a rank asks stands above the input field."""
+    sink, elapsed = Recorded(), Elapsed(lambda: "", lambda: "")
+    elapsed._started = elapsed._moved = time.monotonic() - 60
+    view = View(sink, [0], lambda rank, name: "", elapsed)
+    view.asks(0, "")
+    assert "running for 60 s" in sink.given[-1], sink.given
+    elapsed.moved = lambda: None  # the line stays
+    view.take([{"type": "stream", "rank": 0, "name": "stdout", "text": "answer\n"}])
+    view.asks(0, "(Pdb) ")
+    before, held = sink.given.index(""), sink.given.index("answer\n")
+    assert before < held, sink.given
+
+
+def test_verdict_at_the_end():
+    """What a hang was is not hidden by its end; one that lasts says how to end it."""
+    for seconds, hint in ((5, False), (60, True)):
+        elapsed = Elapsed(lambda: "", lambda: "rank 1 has ended its part")
+        elapsed._started = elapsed._moved = time.monotonic() - seconds
+        line = elapsed.line()
+        assert line.startswith(f"rank 1 has ended its part (running for {seconds} s"), line
+        assert ("an interrupt ends it" in line) == hint, line
+        assert "rank 1" not in elapsed.last_line()
+        end = f"after {seconds} s rank 1 has ended its part\n"
+        assert elapsed.last_line(failed=True).endswith(end), elapsed.last_line(failed=True)
+        elapsed.moved()
+        assert "rank 1" not in elapsed.last_line(failed=True)
 
 
 def test_long_silence():

@@ -307,14 +307,21 @@ def trim(error: BaseException, cell: Cell) -> None:
         waiting += raised.parts(error)
 
 
+def _is_debuggers(frame: FrameType) -> bool:
+    """True for a frame of debugpy, which the notebook's debugger uses."""
+    name = frame.f_globals.get("__name__")
+    return isinstance(name, str) and name.partition(".")[0] in ("_pydevd_bundle", "pydevd")
+
+
 def _cut(tb: TracebackType | None, cell: Cell) -> TracebackType | None:
-    """Returns the traceback without these frames. Changes it in place."""
+    """Returns the traceback without these frames, and without those of a debugger that an interrupt
+    met in its wait. Changes it in place."""
     at = tb
     while at is not None and not cell.owns(at.tb_frame.f_code.co_filename):
         at = at.tb_next
     kept = []
     tb = at if at is not None else tb
-    while tb is not None:
+    while tb is not None and not _is_debuggers(tb.tb_frame):
         if not cell.hides(tb.tb_frame):
             kept.append(tb)
         tb = tb.tb_next

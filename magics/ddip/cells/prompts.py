@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import re
 import select
 import signal
 import sys
@@ -31,8 +32,18 @@ if TYPE_CHECKING:
 
 _FIRST_S = 0.1  # a request waits this long for that of a lower rank
 _TURN_S = 0.5  # a rank that was answered has this long to ask again before others have their turn
+_STAYS_S = 5.0  # and this long if a debugger executes what was answered
+_DEBUGGER = re.compile(r"\([\w()+]*Pdb[+\w)]*\) $|ipdb\d*> $|(>>>|\.\.\.) $|In \[\d+\]: $")
+# These commands of pdb let the program go on; an empty line repeats the last one.
+_GOES_ON = set("c cont continue n next s step r return unt until j jump q quit exit".split()) | {""}
 _VOID_MS = 1000  # how long an interrupted cell may take to end before the next prompt is shown
 _CONTEXT_BYTES = 4096  # of the output before a prompt to show, if the rank was not shown
+
+
+def turn_s(prompt: str, line: str) -> float:
+    """How many seconds a rank has to ask again, after this line answered this prompt."""
+    word = line.removeprefix("*").strip().partition(" ")[0]
+    return _STAYS_S if _DEBUGGER.search(prompt) and word not in _GOES_ON else _TURN_S
 
 
 class Prompts:
@@ -40,8 +51,9 @@ class Prompts:
     interrupts the cell.
 
     The lowest rank that asks comes first. A rank that asks again at once goes on: one dialog with a
-    debugger ends before the next one begins. Where several ranks ask the same, an answer that
-    begins with * goes to all of them.
+    debugger ends before the next one begins, also if what it executes takes a moment; not for ever,
+    as it may be a collective that waits for the other ranks. Where several ranks ask the same, an
+    answer that begins with * goes to all of them.
 
     An interrupt in an input field interrupts the cell, and voids the requests that other ranks
     have already made. The end of the cell closes the open field.
@@ -63,25 +75,27 @@ class Prompts:
         self._came = 0.0  # when the last request came
         self._talks: int | None = None  # which rank was answered last
         self._told = 0.0  # when it was
+        self._turn_s = _TURN_S
         self._together: set[int] = set()  # the ranks that were answered then, if there were several
         self._size = 0  # how many ranks run the cell; 0: not known yet
 
-    def take(self, requests: list[dict[str, Any]]) -> None:
-        """Takes a batch of requests, and answers at most one of those that wait."""
+    def take(self, requests: list[dict[str, Any]]) -> bool:
+        """Takes a batch of requests, and answers at most one of those that wait. True: it has."""
         for message in requests:
             self._waiting[message["rank"]] = message
             self._came = max(self._came, time.monotonic())
         if not self._waiting or self.patience():
-            return
+            return False
         if self._interrupted and self._has_ended(_VOID_MS):
             self._waiting.clear()
-            return
+            return False
         rank = self._talks if self._talks in self._waiting else min(self._waiting)
         self._interrupted = not self._answer(rank)
         self._talks, self._told = rank, time.monotonic()
         if self._interrupted and not self._has_ended(0):
             with contextlib.suppress(FileNotFoundError):  # it has ended and was dropped
                 self._interrupt()
+        return True
 
     def patience(self) -> int | None:
         """Milliseconds until take([]) would answer a request; None if none waits."""
@@ -91,7 +105,7 @@ class Prompts:
         if self._interrupted:
             return 0
         if self._talks not in self._waiting or not self._together <= self._waiting.keys():
-            until = self._told + _TURN_S
+            until = self._told + self._turn_s
         if self._talks not in self._waiting and len(self._waiting) < self._ranks():
             until = max(until, self._came + _FIRST_S)
         return max(0, math.ceil((until - time.monotonic()) * 1000))
@@ -138,6 +152,7 @@ class Prompts:
             return False
         to_all = len(same) > 1 and line.startswith("*")
         self._together = set(same) if to_all else set()
+        self._turn_s = turn_s(message.get("prompt", ""), line)
         data = f"{line.removeprefix('*') if to_all else line}\n".encode("utf-8", "surrogatepass")
         for each in same if to_all else [rank]:
             self._waiting.pop(each, None)

@@ -211,7 +211,8 @@ def watch(
         for message in messages:
             if message["type"] == "comm_close":
                 view.closed(message["rank"], message["comm_id"])
-        prompts.take([m for m in rest if m["type"] == "input_request"])
+        if prompts.take([m for m in rest if m["type"] == "input_request"]):
+            elapsed.moved()  # nobody was silent while the user typed
 
     frames = Frames(take, view.seen if sink.redraws else ())
 

@@ -169,6 +169,7 @@ class Attachment:
         self.attach(self.starts)
         if self.restarted == self.group.path:
             print("The ranks were restarted with the kernel: they have no variables")
+        self.restarted = None
         self.make(self.starts, False)
 
     @staticmethod
@@ -184,8 +185,8 @@ class Attachment:
         if status.get("state") not in _STOPPED:
             text = f"Attached to {self.group.path}: {self.group.describe()}{_unused(self.group)}"
             text += self._kept()
-            if int(status.get("cell", 0)):
-                text += "; %dip --replay shows the last cell's output"
+            if number := int(status.get("cell", 0)):
+                text += f"; %dip --replay {number} shows its last cell's output"
             print(text)
         settings = self.group.settings()
         python, cwd = (_unquoted(settings.get(name, "")) for name in ("python", "cwd"))
@@ -277,8 +278,8 @@ class Attachment:
         if len(names) > _NAMED:
             lost += f" and {len(names) - _NAMED} more"
         raise DipError(
-            f"{', '.join(changed)}: the ranks were not started here, and would lose {lost}; with -r"
-            " they do"
+            f"{', '.join(changed)}: that restarts the ranks, which would lose {lost}. They were not"
+            " started here: add -r to do it"
         )
 
     def _settings(self, args):

@@ -33,6 +33,9 @@ _NAMES = ("makedip", "dip", "steer", "watch", "autodip", "dipush", "dipull", "di
 _DIRECTIVE = re.compile(r"#\s*ddip( run| frame)?:")  # ddipfs(4): for the ranks
 # the magic that a cell begins with, as in r = %dip x
 _MAGIC = re.compile(r"(?:(?:[\w ,.:*()]|\[[^]=]*\])+=\s*)?%%?(\w*)")
+_LOADS = re.compile(
+    r"(?:%(?:re)?load_ext +[dD]dipp?[ \t]*\n\s*)+"
+)  # nothing to do where cells run there anyway
 # Where all cells run on the ranks, those that begin with one of these magics do not.
 _HERE = (*_NAMES, "local", "pip", "conda", "mamba", "micromamba", "uv", "connect_info", "qtconsole")
 
@@ -294,6 +297,8 @@ class DdipMagics(Magics):
             print(*catch_up(self.attachment.need(args.group), args.catch_up), sep="\n")
         if args.debug is not None:
             breakpoints.choose(self.shell, args.debug)
+        if args.plot and not cell.strip():
+            raise DipError("--plot draws while a cell runs: its code goes below, or behind")
         if args.top:
             live.top(self.shell, self.attachment.need(args.group))
         made = self._run(line, cell, args) if cell.strip() or args.appcmd else None
@@ -463,7 +468,8 @@ class DdipMagics(Magics):
         failed = getattr(sys, "last_value", None)
         if isinstance(failed, RemoteError) and "".join(lines).strip() == "%debug":
             return [f"%%dip --ranks {failed.first}\n", "%debug\n"]
-        begins = lines and (self._takes_all or lines[0][:1] != "%")
+        own = lines and lines[0].startswith("%%dip" if self._takes_all else "%")
+        begins = lines and not own
         takes = self._auto and begins and self.is_remote("".join(lines))
         if self._auto and takes and _is_users_cell(self.shell):
             options = self._auto.removeprefix("%%dip").strip()
@@ -475,7 +481,8 @@ class DdipMagics(Magics):
 
     def is_remote(self, code: str) -> bool:
         """True if this cell would run on the ranks."""
-        first = code.lstrip("\n").partition("\n")[0]
+        first = _LOADS.sub("", code.lstrip("\n")).partition("\n")[0] if self._takes_all else ""
+        first = first or code.lstrip("\n").partition("\n")[0]
         if first.startswith("%%dip"):
             words = re.split(r"\s+", first)[1:]
             return first.split()[0] == "%%dip" and "local" not in words

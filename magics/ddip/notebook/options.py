@@ -21,6 +21,7 @@ TO = sorted(_TO)
 _LONG = re.compile(
     r"--[A-Za-z][\w-]*(?![\w.\[(*+/%-])"
 )  # a long option's name, and no code like --x.y
+_NAME = re.compile(r"[^\W\d]\w*(\.\w+)*")  # a variable, or an attribute of one
 _WORD = re.compile(r"""\s*((?:"[^"]*"|'[^']*'|[^\s"'])+)""")
 
 
@@ -100,6 +101,8 @@ def _behind_values(option, line, at):
         ):
             break
         if found[1][:1] == "-" or (count and found[1] in WHERE):
+            break
+        if option.nargs == "+" and option.metavar == "NAME" and not _NAME.fullmatch(found[1]):
             break
         at, count, before = found.end(), count + 1, found[1]
     return at

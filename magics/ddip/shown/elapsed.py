@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _SILENCE_S = 3.0  # the line is shown after this long without output
 _QUEUED_S = 1.0  # a queued cell shows its line sooner
 _ENDS_S = 0.3  # a failure is shown if the cell has not ended after this long: its end shows it
+_HINT_S = 10.0  # a hang that lasts longer says how to end it
 _LOOK_S = 3.0  # between looks at who waits for whom, each of which asks all ranks
 
 
@@ -39,6 +40,7 @@ class Elapsed:
         self._failures: dict[int, dict[str, Any]] = {}
         self._failed = 0.0  # when the first one came
         self._stuck, self._look = "", 0.0  # the last verdict; when to ask for the next one
+        self._seen_s = 0.0  # seconds of running until the last verdict
         self._waiting = ""
         self._begun = False  # it runs: waits_for() need not be called again
         self._asked = 0.0
@@ -83,8 +85,13 @@ class Elapsed:
         self._shown = True
         if now >= self._look:
             self._stuck, self._look = self._verdict(), time.monotonic() + _LOOK_S
-        text = f"running for {now - self._started:.0f} s"
-        return f"{self._stuck} ({text})\n" if self._stuck else f"{text}\n"
+            self._seen_s = now - self._started
+        seconds = now - self._started
+        text = f"running for {seconds:.0f} s"
+        if not self._stuck:
+            return f"{text}\n"
+        hint = "; an interrupt ends it, and variables stay" if seconds >= _HINT_S else ""
+        return f"{self._stuck} ({text}{hint})\n"
 
     def _failure(self, now):
         """The traceback of the first failure, and what the other ranks do."""
@@ -116,6 +123,12 @@ class Elapsed:
             if waited:
                 self._started = self._moved = now
 
-    def last_line(self) -> str:
-        """The line with the total time; "" if no running time was ever shown."""
-        return f"ran for {time.monotonic() - self._started:.1f} s\n" if self._shown else ""
+    def last_line(self, failed: bool = False) -> str:
+        """The line with the total time, and for a cell that has failed the last verdict, which the
+        end of the cell hides; "" if no running time was ever shown."""
+        if not self._shown:
+            return ""
+        text = f"ran for {time.monotonic() - self._started:.1f} s"
+        if failed and self._stuck:
+            text += f"; after {self._seen_s:.0f} s {self._stuck}"
+        return f"{text}\n"

@@ -129,7 +129,7 @@ class QuietView:
 
     def end(self) -> None:
         """Shows the output that was held back."""
-        text = "" if self._progress is None else self._progress.last_line()
+        text = "" if self._progress is None else self._progress.last_line(bool(self.errors))
         self._region.draw(text, last=True)
         self._view.end()
         self._held.release()

@@ -140,6 +140,8 @@ class View:
         """
         if (rank, "stdout") in self._streams:
             self._streams[rank, "stdout"].drop(prompt)
+        if self._region.waits:
+            self._region.give_way()  # what is held belongs above the input field
         self._draw(partial=True)
         self.sink.flush()
         return not self.sink.redraws and not self._several
@@ -156,7 +158,7 @@ class View:
                 self._print(rank, name, line)
         for displays in self._displays.values():
             displays.end()
-        text = "" if self._progress is None else self._progress.last_line()
+        text = "" if self._progress is None else self._progress.last_line(bool(self.errors))
         self._region.draw(self._text(partial=True) + text, last=True, failed=bool(self.errors))
         for rank, message in sorted(self.results, key=lambda item: item[0]):
             self._show_result(rank, message)
