@@ -1,5 +1,6 @@
 /* One epoll loop: descriptors, timers in a sorted list, signals through signalfd. */
 #include "loop.h"
+#include "thread.h"
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
@@ -339,6 +340,7 @@ void
 loop_run(struct loop *l)
 {
 	l->stop = false;
+	thread_short_slice();
 	while (!l->stop)
 		loop_once(l, -1);
 }

@@ -381,6 +381,7 @@ static void *
 io_thread(void *arg)
 {
 	prctl(PR_SET_NAME, "ddip-io");
+	thread_short_slice();
 	be_adopted(NULL);
 	loop_run(self.loop);
 	return NULL;

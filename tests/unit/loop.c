@@ -1,11 +1,13 @@
 /* Tests of include/loop.c: descriptors, timers and signals call back at the right time, also when
- * they are deleted from within callbacks. */
+ * they are deleted from within callbacks. Its thread has a short time slice, which no thread and no
+ * child inherits. */
 #include "loop.h"
 #include "check.h"
 #include <pthread.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -188,9 +190,72 @@ test_posted(void)
 	loop_free(l);
 }
 
+/* The time slice of the calling thread in nanoseconds; 0: the kernel does not tell. */
+static uint64_t
+slice(void)
+{
+	char attributes[48] = {0}; /* struct sched_attr; sched_runtime is at 24 */
+	uint64_t ns;
+
+	if (syscall(SYS_sched_getattr, 0, attributes, sizeof(attributes), 0) < 0)
+		return 0;
+	memcpy(&ns, attributes + 24, sizeof(ns));
+	return ns;
+}
+
+static void *
+slice_of_thread(void *ns)
+{
+	*(uint64_t *)ns = slice();
+	return NULL;
+}
+
+static void
+look_at_slices(void *outside)
+{
+	uint64_t own = slice(), of_thread;
+	pthread_t thread;
+	int status;
+	pid_t pid;
+
+	pthread_create(&thread, NULL, slice_of_thread, &of_thread);
+	pthread_join(thread, NULL);
+	CHECK(of_thread == *(uint64_t *)outside);
+	if ((pid = fork()) == 0)
+		_exit(slice() != *(uint64_t *)outside);
+	CHECK(waitpid(pid, &status, 0) == pid && status == 0);
+	CHECK(own == 100000);
+	loop_stop(l);
+}
+
+static void *
+run_a_loop(void *arg)
+{
+	uint64_t outside = slice();
+
+	(void)arg;
+	if (outside == 0) /* before Linux 6.12 */
+		return NULL;
+	l = loop_new();
+	loop_timer(l, 0, look_at_slices, &outside);
+	loop_run(l);
+	loop_free(l);
+	return NULL;
+}
+
+static void
+test_slice(void)
+{
+	pthread_t thread; /* one that no loop has run in */
+
+	pthread_create(&thread, NULL, run_a_loop, NULL);
+	pthread_join(thread, NULL);
+}
+
 int
 main(void)
 {
+	test_slice();
 	test_timers();
 	test_delete_inside();
 	test_round_end();
