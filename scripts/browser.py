@@ -260,14 +260,29 @@ class Page:
         wait("a kernel", lambda: self._all(IDLE))
 
     def tabs(self, number):
-        """(title, colour) of each tab below a cell."""
+        """The title of each tab below a cell that runs."""
         found = self.cells()[number].find_elements(By.CSS_SELECTOR, ".widget-tab .lm-TabBar-tab")
+        return [each.text for each in found]
+
+    def _ended_tabs(self, number):
+        return self.cells()[number].find_elements(By.CSS_SELECTOR, ".ddip-tabs > details > summary")
+
+    def ended_tabs(self, number):
+        """(title, colour) of what takes the place of each tab at the end of a cell."""
+        found = self._ended_tabs(number)
         return [(each.text, each.value_of_css_property("color")) for each in found]
 
     def choose(self, number, tab):
-        """Clicks on a tab below a cell."""
-        cell = self.cells()[number]
-        cell.find_elements(By.CSS_SELECTOR, ".widget-tab .lm-TabBar-tab")[tab].click()
+        """Clicks on a tab below a cell that has ended."""
+        self._ended_tabs(number)[tab].click()
+
+    def save(self):
+        """Saves the notebook, and waits until it is saved."""
+        (path,) = glob.glob(f"{self._folder}/*.ipynb")
+        before = os.stat(path).st_mtime_ns
+        keys = ActionChains(self._driver).key_down(Keys.CONTROL).send_keys("s")
+        keys.key_up(Keys.CONTROL).perform()
+        wait("the saved notebook", lambda: os.stat(path).st_mtime_ns != before)
 
 
 @contextlib.contextmanager

@@ -17,7 +17,9 @@ SHOWN, TABS, FAILS, KEPT, RUNS, REPLAY, AGAIN, STILL = range(1, 9)
 CELLS = (
     "%load_ext ddip\n%makedip -n 2",
     "%%dip\nprint('hello from rank', rank)",
-    "%%dip -S tabs\nprint('printed by', rank)\nif rank == 1:\n    raise ValueError('boom')",
+    "%%dip -S tabs\nimport os, time\nprint('printed by', rank)\n"
+    "while not os.path.exists('tabs'):\n    time.sleep(0.05)\n"
+    "if rank == 1:\n    raise ValueError('boom')",
     "%%dip\nimport os, time, torch.distributed as dist\nif rank == 1:\n"
     "    raise KeyError('the cause')\ndist.barrier()",
     "%%dip\nkept = 40 + rank",
@@ -76,15 +78,26 @@ def first_output(page):
 
 
 def look_at_tabs(page):
-    """One tab for each rank, that of the failed one in front and red, its traceback shown once."""
+    """One tab for each rank, and in their place at the end what the ranks have shown: that of the
+    failed one is open and red, its traceback shown once."""
+    page.start(TABS)
+    browser.wait("tabs", lambda: page.tabs(TABS) == ["0 …", "1 …"])
+    page.write("tabs")
     finished(page, TABS)
-    browser.wait("the failed tab", lambda: "ValueError" in page.tabs(TABS)[1][0])
-    (_, plain), (title, red) = page.tabs(TABS)
-    assert title == "1 ✗ ValueError" and red == "rgba(198, 40, 40, 1)" != plain, (title, red, plain)
+    look_at_ended_tabs(page)
+    page.save()
+
+
+def look_at_ended_tabs(page):
+    """What stays of tabs."""
+    browser.wait("what stays", lambda: page.ended_tabs(TABS))
+    (_, plain), (title, red) = page.ended_tabs(TABS)
+    assert (title, red) == ("rank 1 ✗ ValueError", "rgba(198, 40, 40, 1)") and plain != red
     text = shows(page, TABS, "printed by 1", "Traceback (most recent call last)")
     count_is(text, "Traceback (most recent call last)", 1)
     assert "printed by 1" in text and "printed by 0" not in text, text
     page.choose(TABS, 0)
+    page.choose(TABS, 1)
     text = shows(page, TABS, "printed by 0")
     count_is(text, "Traceback", 0)
     count_is(text, "rank 1: ValueError: boom", 1)
@@ -120,11 +133,17 @@ def restart(page):
     finished(page, STILL, "still 40")
 
 
+def reopened(page):
+    """A page that is opened when the kernel has ended shows the same."""
+    page.reload()
+    look_at_ended_tabs(page)
+
+
 def test_notebook():
     """A notebook from its first cell to the one after a restart of its kernel."""
     notebook.need_mount()
     with browser.page("seen", CELLS) as page:
-        for step in (first_output, look_at_tabs, look_at_failure, reload, restart):
+        for step in (first_output, look_at_tabs, look_at_failure, reload, restart, reopened):
             begun = time.monotonic()
             step(page)
             print(f"{step.__name__}: {time.monotonic() - begun:.1f} s")

@@ -36,6 +36,14 @@ def test_chips():
         assert (lighter + 0.05) / (darker + 0.05) >= 4.5, m[0]
 
 
+def test_colours():
+    """In HTML, text has its colours until they end."""
+    found = bars.pre("\x1b[31ma\x1b[39mb\x1b[1;32mc\x1b[22md\x1b[39;00me<").partition(">")[2]
+    red, bold = '<span style="color:#e75c58">a</span>', '<span style="font-weight:bold;color:'
+    green = f'{bold}#00a250">c</span><span style="color:#00a250">d</span>'
+    assert found == f"{red}b{green}e&lt;</pre>", found
+
+
 def test_height_of_bars():
     """Eight bars get no scroll bar, however narrow the output area is, and keep their height while
     they run: each row is of one line and cut off, the bar in it shrinks first."""

@@ -2,7 +2,9 @@
 """`-S tabs`: a tab for each rank, in a notebook with widgets and in what is saved of it."""
 
 import ast
+import html
 import os
+import re
 import uuid
 
 import notebook
@@ -46,12 +48,15 @@ def test_outputs():
             assert f"of {rank}\n" in text and f"of {1 - rank}" not in text, text
             assert "step 2" in text and "step 1" not in text, text
             assert f"{{'rank': {rank}}}" in text and f"{10 + rank}" in text, text
-        assert tab(nb, TITLES) == (["0", "1"], 0)
+        assert tab(nb, TITLES) == (["0 ✓", "1 ✓"], 0)
         (shown,) = [each for each in ran.outputs if "data" in each]
-        assert VIEW in shown.data
+        assert VIEW not in shown.data, "a widget is gone with its kernel"
         plain = shown.data["text/plain"]
         assert "[0] of 0\n" in plain and "[1] of 1\n" in plain and "[1] step 2" in plain, plain
-        assert "<summary>rank 1</summary>" in shown.data["text/html"]
+        saved = shown.data["text/html"]
+        assert saved.count("<details open>") == 1 and ">rank 1 ✓</summary>" in saved, saved
+        pieces = re.findall("<pre[^>]*>", saved)
+        assert pieces and all("font-family:" in piece for piece in pieces), pieces
         assert nb.ok("import ddip\nddip.Out[1]").data() == ["{0: 10, 1: 11}"]
 
 
@@ -93,7 +98,9 @@ def test_a_failure_is_told_once():
                 assert below.count("Traceback") == 1, below
                 continue
             assert below == "rank 1: ValueError: boom", below
-            for text in (plain, saved):
+            assert '<details open><summary style="color:#c62828;' in saved, saved
+            assert saved.count("<details") == 2 and re.search("<span style=.color:[^>]*>", saved)
+            for text in (plain, html.unescape(re.sub("<[^>]*>", "", saved))):
                 assert text.count("Traceback") == 1 and "raise ValueError(" in text, text
             assert outputs(nb, 1)[-1] == ("error", "ValueError")
         ran = nb.run("%%dip -S tabs\nraise KeyError(rank)")
@@ -114,7 +121,21 @@ def test_live():
         nb.until(begun, "0 in barrier")
         nb.open_gate()
         nb.finish(begun)
-        assert tab(nb, TITLES) == (["0", "1"], 0)
+        assert tab(nb, TITLES) == (["0 ✓", "1 ✓"], 0)
+        nb.run("%%dip -S tabs\nif rank: raise ValueError")
+        assert tab(nb, TITLES) == (["0 ✓", "1 ✗ ValueError"], 1)
+
+
+def test_ended_ranks():
+    """While other ranks run, the tab of one that has ended says so."""
+    with notebook.notebook(*LOAD, "%%dip\nimport os, time") as nb:
+        begun = nb.begin(
+            f"%%dip -S tabs\nif rank:\n    while not os.path.exists({nb.gate!r}):\n"
+            "        time.sleep(0.05)\nprint(rank)"
+        )
+        nb.until(begun, "['0 ✓', '1 …']")
+        nb.open_gate()
+        nb.finish(begun)
 
 
 def test_without_widgets():
@@ -132,13 +153,14 @@ def test_default():
         nb.ok("get_ipython().config.DdipMagics.see = 'tabs'")
         for source in LOAD:
             nb.ok(source)
-        assert nb.ok("%%dip\nprint('of', rank)").data(VIEW)
+        shows_tabs = "ddip-tabs"
+        assert shows_tabs in nb.ok("%%dip\nprint('of', rank)").data("text/html")[-1]
         assert nb.ok("%dip -S 1 print('of', rank)").text() == "of 1\n"
         assert nb.ok("%dip -S 0").text() == "Shown is the output of rank 0\n"
         assert nb.ok("%dip print('of', rank)").text() == "of 0\n"
         assert nb.ok("%dip -S tabs").text() == "Shown is the output of all ranks, each in a tab\n"
-        assert nb.ok("%dip print('of', rank)").data(VIEW)
-        assert nb.ok("%dip --replay 1 -S tabs").data(VIEW)
+        assert shows_tabs in nb.ok("%dip print('of', rank)").data("text/html")[-1]
+        assert shows_tabs in nb.ok("%dip --replay 1 -S tabs").data("text/html")[-1]
         nb.ok("%dip tabs = 4")
         shown = nb.ok("%dip -S 0 tabs").data()
         assert shown[-1].endswith("]: 4"), f"behind a rank it is code: {shown}"
@@ -157,12 +179,25 @@ def test_figures_with_widgets():
     """A figure of ipympl is a widget in the tab of its rank."""
     notebook.need_package("ipympl")
     with notebook.notebook(*LOAD, "%%dip\n%matplotlib widget") as nb:
-        nb.ok("%%dip -S tabs\nimport matplotlib.pyplot as plt\nplt.plot([rank, 1])\nplt.show()")
+        ran = nb.ok(
+            "%%dip -S tabs\nimport matplotlib.pyplot as plt\nplt.plot([rank, 1])\nplt.show()"
+        )
+        assert ran.data(VIEW), "the tabs stay, as no HTML shows a widget"
         shows = "[VIEW in o.get('data', {}) for part in tab.children[RANK].children"
         shows = shows.replace("VIEW", repr(VIEW)) + " for o in part.outputs]"
         for rank in (0, 1):
             found = tab(nb, shows.replace("RANK", str(rank)))
             assert found.count(True) == 1, found
+
+
+def test_figures():
+    """A figure is in what is saved, in its size."""
+    notebook.need_package("matplotlib")
+    with notebook.notebook(*LOAD, "%%dip\n%config InlineBackend.figure_format = 'retina'") as nb:
+        ran = nb.ok("%%dip -S tabs\nimport matplotlib.pyplot as plt\nplt.plot([rank, 1])")
+        saved = ran.data("text/html")[-1]
+        found = re.findall('<img src="data:image/png;base64,[^"]+" width="\\d+" height=', saved)
+        assert len(found) == 2 and not ran.data(VIEW), saved[:500]
 
 
 def test_plotly():

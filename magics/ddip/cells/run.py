@@ -271,16 +271,18 @@ def _view(
     if not as_tabs:
         return views.make(sink, seen, files, quiet, elapsed)
     states, failures = functools.partial(_states, cell), functools.partial(_failures, cell)
-    return tabs.Tabs(sink, seen, files, elapsed, states, failures)
+    state = functools.partial(_state, cell)
+    return tabs.Tabs(sink, seen, files, elapsed, states, failures, state)
 
 
 def _states(cell, asks):
-    """What each rank does in a cell, for its tab: rank -> a word or two."""
+    """What each rank that runs a cell does, for its tab: rank -> a word or two. None: nobody
+    knows."""
     try:
         rows = cell.group.ranks()
         stall = json.loads(cell.group.read("stall.json"))["ranks"] if asks else ()
     except OSError:  # the group is gone
-        return {}
+        return None
     here = {row["rank"]: row["in"] for row in stall if row["cell"] == cell.number and row["in"]}
     found = {}
     for rank, row in enumerate(rows):
@@ -298,6 +300,14 @@ def _failures(cell):
     except OSError:
         return {}
     return {row["rank"]: row["text"] for row in rows if row["rank"] is not None}
+
+
+def _state(cell):
+    """The state of a cell; "": nobody knows."""
+    try:
+        return cell.status().get("state", "")
+    except OSError:
+        return ""
 
 
 def _goes_on(cell):

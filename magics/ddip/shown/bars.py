@@ -20,11 +20,15 @@ _BAR = re.compile(
 _LONGEST = 1000  # characters of a line that may be a bar
 # All rows are of one height, and a bar shrinks before its row is cut off: an output area must get
 # no scroll bar, whose coming and going would move what is below it.
+_FONT = (
+    "font-family:var(--jp-code-font-family,monospace);font-size:var(--jp-code-font-size,1em);"
+    "line-height:var(--jp-code-line-height,1.3)"
+)
 _BLOCK = (
     '<div style="margin:0;overflow:hidden;padding-left:var(--jp-code-padding,0);'
-    "font-family:var(--jp-code-font-family,monospace);font-size:var(--jp-code-font-size,1em);"
-    'line-height:var(--jp-code-line-height,1.3)">{}</div>'
+    f'{_FONT}">{{}}</div>'
 )
+_PRE = f'<pre style="margin:0;padding:0;{{}};{_FONT}">{{}}</pre>'
 _HEIGHT = "height:calc(1em*var(--jp-code-line-height,1.3))"
 _LINE = f'<div style="white-space:pre-wrap;overflow-wrap:anywhere;min-{_HEIGHT}">' + "{}</div>"
 _ROW = (
@@ -60,6 +64,12 @@ def bundle(text: str, failed: bool = False) -> dict[str, str]:
     return data
 
 
+def pre(text: str, style: str = "white-space:pre-wrap;overflow-wrap:anywhere") -> str:
+    """A text in HTML as a notebook shows what is printed, with its colours. style: CSS, how long
+    lines are shown."""
+    return _PRE.format(style, _coloured(text))
+
+
 def runs(text: str) -> list[tuple[bool, str]]:
     """The lines of a text in pieces: (True, neighbouring bars), or (False, other lines)."""
     if "%|" not in text:
@@ -77,7 +87,7 @@ def _bar(line):
 def _drawn(bar, failed):
     percent = min(int(bar["percent"]), 100)
     own = _SGR.search(bar["bar"])
-    colour = _style(own[1]).get("color") if own else None
+    colour = _style(own[1], {}).get("color") if own else None
     usual = _DONE if percent == 100 else _FAILED if failed else _RUNS
     left, right = _coloured(bar["left"]), _coloured(bar["right"])
     return _ROW.format(left=left, right=right, percent=percent, colour=colour or usual)
@@ -88,20 +98,24 @@ def _coloured(text):
     parts, style = [], {}
     for i, part in enumerate(_SGR.split(text)):
         if i % 2:
-            style = {**style, **_style(part)} if part.strip("0;") else {}
+            style = _style(part, style)
         elif part := html.escape(_OTHER.sub("", part)):
             css = ";".join(f"{key}:{value}" for key, value in style.items())
             parts.append(f'<span style="{css}">{part}</span>' if css else part)
     return "".join(parts)
 
 
-def _style(numbers):
-    """What the numbers of an escape sequence for colours mean, in CSS."""
-    style, rest = {}, [int(number or 0) for number in numbers.split(";")]
+def _style(numbers, before):
+    """What the numbers of an escape sequence for colours make of a style, in CSS."""
+    style, rest = dict(before), [int(number or 0) for number in numbers.split(";")]
     while rest:
         number = rest.pop(0)
         kind = "color" if number // 10 in (3, 9) else "background"
-        if number == 1:
+        if number == 0:
+            style = {}
+        elif number in (22, 39, 49):
+            style.pop("font-weight" if number == 22 else kind, None)
+        elif number == 1:
             style["font-weight"] = "bold"
         elif number in (38, 48) and rest:
             if (colour := _extended(rest)) is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ddip.shown import bars
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -36,6 +38,5 @@ def result(rank: int, number: int, data: dict[str, Any]) -> tuple[str, dict[str,
     lead = "\n" if "\n" in text else " "
     bundle["text/plain"] = f"{_RED}{prompt}{_END}{lead}{text}"
     if "text/html" in bundle:
-        mark = f'<pre style="color:#b22;margin:0">{prompt} </pre>'
-        bundle["text/html"] = mark + bundle["text/html"]
+        bundle["text/html"] = bars.pre(f"{_RED}{prompt}{_END} ") + bundle["text/html"]
     return "", bundle

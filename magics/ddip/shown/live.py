@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import html
 import io
 import json
 import os
@@ -14,6 +13,7 @@ from uuid import uuid4
 
 from ddip.errors import DipError
 from ddip.mounts import files
+from ddip.shown import bars
 from ddip.shown.overview import Overview
 from ddip.shown.sink import Sink
 
@@ -32,7 +32,7 @@ _EVERY_S = 1.0
 _SHARE = 0.02  # of the time, at most, that the ranks are asked for what is plotted
 _POINTS = 2000  # of a curve; then every second one is dropped
 _INCHES = (6.4, 2.4)
-_TABLE = '<pre style="white-space: pre; overflow-x: auto">{}</pre>'  # rows are not broken
+_TABLE = "white-space:pre;overflow-x:auto"  # rows are not broken
 
 
 class Live:
@@ -98,7 +98,7 @@ def top(shell: InteractiveShell | None, group: Group) -> None:
         except (OSError, DipError):
             return None, None
         text = "\n".join(text for _, text in overview.lines(None))
-        return {"text/plain": text, "text/html": _TABLE.format(html.escape(text))}, _EVERY_S
+        return {"text/plain": text, "text/html": bars.pre(text, _TABLE)}, _EVERY_S
 
     _top = Live(shell, frame)
     _top.begin()

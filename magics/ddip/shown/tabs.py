@@ -1,8 +1,8 @@
 """`-S tabs`: a tab for each rank, with its state, output, displays and results, in one widget.
 
 Each rank has a View of its own, which shows it as if it were the only one, in the widget instead of
-the output area. A front end without widgets, and whoever reads the saved notebook, gets the same
-text with prefixes.
+the output area. A widget lives as long as its kernel, so at the end HTML takes its place, and text
+with prefixes where no HTML is shown.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import time
 from uuid import uuid4
 
 from ddip import ranks as rank_lists
+from ddip.shown import bars
 from ddip.shown.region import FRAME_S, Region
 from ddip.shown.show import View
 
@@ -32,17 +33,27 @@ _PART_CHARS = 32 << 10  # printed text in one part of a tab; each line that is a
 _LOOK_S = 1.0  # between looks at the states of the ranks
 _SILENCE_S = 3.0  # after this long without output, all ranks are asked in which collective they are
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-RUNS, FAILED = "…", "✗"
-# Many tabs take several rows, and are as wide as their text.
+_VIEW = "application/vnd.jupyter.widget-view+json"
+_IMAGES = ("image/png", "image/jpeg")
+_MARKUP = ("text/html", "image/svg+xml")
+RUNS, FAILED, DONE = "…", "✗", "✓"
+# Many tabs take several rows, and are as wide as their text, but no less than with a mark: they do
+# not move when a rank has ended.
 _STYLE = """<style>.{name} > .widget-tab > .lm-TabBar .lm-TabBar-content,
 .{name} > .widget-tab > .p-TabBar .p-TabBar-content {{ flex-wrap: wrap; }}
 .{name} > .widget-tab > .lm-TabBar .lm-TabBar-tab,
-.{name} > .widget-tab > .p-TabBar .p-TabBar-tab {{ flex: 0 0 auto; min-width: 0; }}
+.{name} > .widget-tab > .p-TabBar .p-TabBar-tab {{
+    flex: 0 0 auto; min-width: {width}ch; justify-content: center; }}
 {failed}</style>"""
-_RED = (
-    ".{name} > .widget-tab > .{kind}-TabBar .{kind}-TabBar-tab:nth-child({number})"
-    " {{ color: #c62828; font-weight: bold; }}\n"
-)
+_MARK_CH = 5.5  # the width of a mark, and of what is around the text of a tab
+_RED = ".{name} > .widget-tab > .{kind}-TabBar .{kind}-TabBar-tab:nth-child({number}) {{ {red} }}\n"
+_RED_TEXT = "color:#c62828;font-weight:bold"
+# What is saved: where this style is taken away, ranks are below each other.
+_SAVED = """<style>.ddip-tabs {{ display: flex; flex-wrap: wrap; gap: 2px; }}
+.ddip-tabs > details[open] {{ flex: 1 0 100%; min-width: 0; }}
+.ddip-tabs > details > summary {{ border: 1px solid rgba(128,128,128,.4); padding: 0 .5em; }}
+</style><div class="ddip-tabs">{}</div>"""
+_RANK = """<details{is_open}><summary style="{style}">rank {title}</summary>{body}</details>"""
 
 
 def available(shell: InteractiveShell | None) -> bool:
@@ -166,9 +177,10 @@ class _Pane:
 class Tabs:
     """A View of several ranks as tabs.
 
-    states(asks): rank -> what it does in this cell, in a word or two; asks: all ranks in which
-    collective they are. failures(): rank -> what is known of a failure that it could not report, as
-    after its death. The rest is as in View.
+    states(asks): rank -> what it does in this cell, in a word or two, for those that run it; None:
+    nobody knows; asks: all ranks in which collective they are. failures(): rank -> what is known of
+    a failure that it could not report, as after its death. state(): that of the cell, "" if nobody
+    knows. The rest is as in View.
     """
 
     def __init__(
@@ -177,15 +189,16 @@ class Tabs:
         seen: Iterable[int],
         files: Callable[[int, str], str],
         progress: Elapsed,
-        states: Callable[[bool], Mapping[int, str]],
+        states: Callable[[bool], Mapping[int, str] | None],
         failures: Callable[[], Mapping[int, str]],
+        state: Callable[[], str],
     ) -> None:
         from ipywidgets import HTML, Layout, Tab, VBox
 
         self.sink = sink
         self.seen = set(seen)
         self._order = sorted(seen)
-        self._states, self._failures = states, failures
+        self._states, self._failures, self._state = states, failures, state
         self._progress = progress
         self._region = Region(sink)
         layout = Layout()
@@ -197,12 +210,14 @@ class Tabs:
         self._box = VBox([self._style, self._tab])
         self._box.add_class(self._name)
         self._running = set(self._order)
+        self._begun: set[int] = set()  # ranks that are known to have begun
+        self._does = dict.fromkeys(self._order, RUNS)  # rank -> what its tab says
         self._failed: dict[int, dict[str, Any]] = {}  # rank -> its `error` message
         self._drawn = self._looked = 0.0
         self._moved = time.monotonic()
         self._changed = False
         self._title()
-        self._show(update=False)
+        self._show(ended=False)
 
     @property
     def errors(self) -> dict[int, dict[str, Any]]:
@@ -228,6 +243,7 @@ class Tabs:
                 self._region.add("stderr", f"ddip: {message['text']}\n")
             elif rank in self._views:
                 own.setdefault(rank, []).append(message)
+                self._begun.add(rank)
                 if message["type"] == "error":
                     self._fail(rank, message)
             elif message["type"] == "error":
@@ -279,6 +295,10 @@ class Tabs:
             view.end()
             if rank in self._failed:
                 self._panes[rank].error(self._failed[rank])
+        state = self._state()
+        for rank in self._running if state not in ("queued", "running") else ():
+            if self._does[rank] != DONE:
+                self._does[rank] = DONE if state in ("ok", "error") else ""
         self._running.clear()
         self._title()
         if self._failed:
@@ -287,7 +307,7 @@ class Tabs:
                 self._tab.selected_index = self._order.index(first)
         self._draw()
         self._region.draw(self._progress.last_line(), last=True)
-        self._show(update=True)
+        self._show(ended=True)
         self.sink.flush()
 
     # ---- drawing
@@ -308,81 +328,97 @@ class Tabs:
             text = rank_lists.freed([rank], message["freed"])
             message = {**message, "traceback": [text], "ename": "", "evalue": ""}
         self._failed[rank] = message
+        self._does[rank] = f"{FAILED} {message['ename']}" if message["ename"] else "freed"
         self._running.discard(rank)
         self._title()
 
     def _look(self):
         """Has the tabs say what each rank does."""
         self._looked = self._drawn
-        self._title(self._states(self._drawn - self._moved >= _SILENCE_S))
+        states = self._states(self._drawn - self._moved >= _SILENCE_S)
+        if states is not None:
+            self._begun |= states.keys()
+            for rank in self._running & self._begun:
+                self._does[rank] = states.get(rank, DONE)
+        self._title()
 
-    def _title(self, states=None):
-        titles = []
-        for rank in self._order:
-            state = ""
-            if rank in self._failed:
-                ename = self._failed[rank]["ename"]
-                state = f"{FAILED} {ename}" if ename else "freed"
-            elif rank in self._running:
-                state = RUNS if states is None else states.get(rank, "")
-            titles.append(f"{rank} {state}".rstrip())
+    def _title(self):
+        titles = [f"{rank} {self._does[rank]}".rstrip() for rank in self._order]
         if list(self._tab.titles) != titles:
             self._tab.titles = titles
-        red = [k for k, m in self._failed.items() if "freed" not in m]
         failed = "".join(
-            _RED.format(name=self._name, kind=kind, number=self._order.index(rank) + 1)
-            for rank in red
+            _RED.format(name=self._name, kind=kind, number=number, red=_RED_TEXT)
+            for number, rank in enumerate(self._order, 1)
+            if self._is_red(rank)
             for kind in ("lm", "p")
         )
-        style = _STYLE.format(name=self._name, failed=failed)
+        width = len(str(self._order[-1])) + _MARK_CH
+        style = _STYLE.format(name=self._name, failed=failed, width=width)
         if self._style.value != style:
             self._style.value = style
 
+    def _is_red(self, rank):
+        return rank in self._failed and "freed" not in self._failed[rank]
+
     # ---- what is saved
 
-    def _show(self, update):
-        """Displays the widget; at the end again, with what a front end without widgets shows."""
-        view = {"version_major": 2, "version_minor": 0, "model_id": self._box.model_id}
-        data = {"application/vnd.jupyter.widget-view+json": view}
-        data |= (
-            {"text/plain": self._text(), "text/html": self._html()}
-            if update
-            else {"text/plain": f"ranks {len(self._order)}"}
-        )
-        self.sink.display(data, None, {"display_id": self._name}, update=update)
+    def _show(self, ended):
+        """Displays the widget; when the cell has ended, what takes its place. It stays if there is
+        output that HTML does not show, such as another widget."""
+        outputs = [output for pane in self._panes.values() for output in pane.outputs()]
+        data = {"text/plain": f"ranks {len(self._order)}"}
+        if ended:
+            data = {"text/plain": self._text(), "text/html": self._html()}
+        if not (ended and all(map(_is_shown_by_html, outputs))):
+            data[_VIEW] = {
+                "version_major": 2,
+                "version_minor": 0,
+                "model_id": self._box.model_id,
+            }
+        self.sink.display(data, None, {"display_id": self._name}, update=ended)
 
     def _text(self):
         lines = []
         for rank, pane in self._panes.items():
             for output in pane.outputs():
-                text = _plain(output).removesuffix("\n")
+                text = _ANSI.sub("", _plain(output)).removesuffix("\n")
                 lines += [f"[{rank}] {line}" for line in text.split("\n")] if text else []
         return "\n".join(lines)
 
     def _html(self):
-        parts = []
-        for pane, title in zip(self._panes.values(), self._tab.titles, strict=True):
-            body = "".join(map(_as_html, pane.outputs()))
-            state = " open" if body else ""
-            parts.append(
-                f"<details{state}><summary>rank {html.escape(title)}</summary>{body}</details>"
+        chosen = self._order[self._tab.selected_index or 0]
+        return _SAVED.format(
+            "".join(
+                _RANK.format(
+                    is_open=" open" if rank == chosen else "",
+                    style=_RED_TEXT if self._is_red(rank) else "",
+                    title=html.escape(title),
+                    body="".join(map(_as_html, self._panes[rank].outputs())),
+                )
+                for rank, title in zip(self._order, self._tab.titles, strict=True)
             )
-        return "".join(parts)
+        )
 
 
 def _plain(output):
-    """An output as text."""
+    """An output as text with colours."""
     if output["output_type"] == "stream":
         return output["text"]
     if output["output_type"] == "error":
-        return _ANSI.sub("", "\n".join(output["traceback"]))
+        return "\n".join(output["traceback"])
     return output["data"].get("text/plain", "")
+
+
+def _is_shown_by_html(output):
+    kinds = output.get("data", {}).keys()
+    return _VIEW not in kinds and (kinds <= {"text/plain"} or kinds & {*_IMAGES, *_MARKUP})
 
 
 def _as_html(output):
     data = output.get("data", {})
-    if "image/png" in data:
-        return f'<img src="data:image/png;base64,{data["image/png"].strip()}">'
-    if "text/html" in data:
-        return data["text/html"]
-    return f"<pre>{html.escape(_ANSI.sub('', _plain(output)))}</pre>"
+    for kind in _IMAGES:
+        if kind in data:
+            size = output["metadata"].get(kind, {})
+            sides = "".join(f' {key}="{size[key]}"' for key in ("width", "height") if key in size)
+            return f'<img src="data:{kind};base64,{data[kind].strip()}"{sides}>'
+    return next((data[kind] for kind in _MARKUP if kind in data), None) or bars.pre(_plain(output))
