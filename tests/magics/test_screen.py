@@ -8,7 +8,7 @@ import sys
 import notebook
 
 sys.path.insert(0, notebook.MAGICS)
-from ddip.shown import bars, labels, region, screen
+from ddip.shown import bars, labels, limit, region, screen
 
 
 def _written(*texts):
@@ -34,6 +34,21 @@ def test_chips():
     for m in found:
         darker, lighter = sorted(_luminance(int(m[i])) for i in (1, 2))
         assert (lighter + 0.05) / (darker + 0.05) >= 4.5, m[0]
+
+
+def test_tail():
+    """Of output that does not fit, the end of each rank stays, and where all of it is."""
+    for count in (1, 2, 64):
+        some = limit.Limit(lambda rank, name: f"/rank{rank}/{name}")
+        for rank in range(count):
+            lines = "".join(f"[{rank}] line {i}\n" for i in range(2 * limit.HEAD_LINES))
+            some.admit(rank, "stdout", lines)
+        head, *rest = some.tail().removesuffix("\n").split("\n")
+        each = max(3, limit.TAIL_LINES // count)
+        ends = range(2 * limit.HEAD_LINES - each, 2 * limit.HEAD_LINES)
+        places = [f"/rank{rank}/stdout" for rank in range(count)] if count > 1 else []
+        assert rest == [*places, *(f"[{k}] line {i}" for k in range(count) for i in ends)], rest
+        assert head.endswith("all of it is in" if places else " /rank0/stdout"), head
 
 
 def test_colours():

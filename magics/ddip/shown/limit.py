@@ -9,7 +9,8 @@ if TYPE_CHECKING:
 
 HEAD_LINES = 5000
 HEAD_BYTES = 1 << 20
-TAIL_LINES = 30
+TAIL_LINES = 30  # of all ranks together
+_LEAST_LINES = 3  # of each, however many they are
 _TAIL_BYTES = HEAD_BYTES // 8
 
 
@@ -20,7 +21,7 @@ class Limit:
         self._files = files
         self._lines = self._bytes = 0
         self._more_lines = self._more_bytes = 0
-        self._last = ""
+        self._last: dict[int, str] = {}  # rank -> its last lines of what did not fit
         self._cut: set[tuple[int, str]] = set()  # (rank, name) of the streams that did not fit
 
     def admit(self, rank: int, name: str, text: str) -> int:
@@ -41,16 +42,22 @@ class Limit:
         self._more_lines += text.count("\n")
         self._more_bytes += len(text)
         self._cut.add((rank, name))
-        self._last = _last_lines(self._last + text[-_TAIL_BYTES:])
+        last = self._last.get(rank, "") + text[-_TAIL_BYTES:]
+        self._last[rank] = _last_lines(last[-_TAIL_BYTES:], TAIL_LINES)
 
     def tail(self) -> str:
-        """The end of the output and where to read all of it; "" if all of it was printed."""
+        """The end of the output of each rank and where to read all of it; "" if all of it was
+        printed."""
         if not self._cut:
             return ""
-        places = " ".join(self._files(*key) for key in sorted(self._cut))
+        places = [self._files(*key) for key in sorted(self._cut)]
         size = f"{self._more_lines:,} more lines, {self._more_bytes / 1e6:.1f} MB"
-        text = f"… {size}: all of it is in {places}\n{self._last}"
-        return text if text.endswith("\n") else text + "\n"
+        parts = [("\n" if len(places) > 1 else " ").join([f"… {size}: all of it is in", *places])]
+        count = max(_LEAST_LINES, TAIL_LINES // len(self._last))
+        for _, text in sorted(self._last.items()):
+            last = _last_lines(text[-(_TAIL_BYTES // len(self._last)) :], count)
+            parts.append(last.removesuffix("\n"))
+        return "\n".join(parts) + "\n"
 
 
 def _first_lines(text, lines, limit):
@@ -64,10 +71,10 @@ def _first_lines(text, lines, limit):
     return at
 
 
-def _last_lines(text):
-    """The last TAIL_LINES lines of a text."""
+def _last_lines(text, count):
+    """The last lines of a text."""
     at = len(text)
-    for _ in range(TAIL_LINES + 1):
+    for _ in range(count + 1):
         at = text.rfind("\n", 0, at)
         if at < 0:
             return text
