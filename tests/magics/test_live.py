@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Displays that are kept up to date: `%dip --top`, and the curves of `%%dip --plot`."""
 
+import re
+
 import notebook
 
 notebook.need("torch", "IPython", "ipykernel", "nbclient", "matplotlib")
@@ -37,18 +39,34 @@ def test_plot_without_matplotlib():
 
 def test_top():
     """It follows what the ranks do while the notebook does other things, in the place of the last
-    call, and ends with the group."""
+    call, and ends with the group. It says when it has looked last."""
     with notebook.notebook(*LOAD, own=True) as nb:
-        (shown,) = nb.ok("%dip --top").data()
-        assert ": idle, cell 1, " in shown and "RANK STATE" in shown, shown
+        ran = nb.ok("%dip --top")
+        (shown,) = ran.data()
+        assert re.search(r": idle, cell 1, .*, as of \d\d:\d\d:\d\d\n", shown), shown
+        heads = "RANK STATE        CELL     PID HOST            MEMORY\n"
+        assert heads in shown and "NVML" not in shown, f"without what is empty:\n{shown}"
+        assert ran.data("text/html")[0].count("font-family:") == 2
         begun = nb.begin(f"%%dip\nwhile not os.path.exists({nb.gate!r}): time.sleep(0.01)")
         nb.until(begun, ": busy, cell 2, ")
         nb.open_gate()
         nb.finish(begun)
-        nb.ok("%dip --top")
-        nb.ok("%makedip -k")
+        begun = nb.begin("%dip --top")
+        nb.until(begun, ": no more looks, as there is a newer %dip --top")
+        nb.finish(begun)
+        begun = nb.begin("%makedip -k")
+        nb.until(begun, ": no more looks, as the group is gone")
         alive = "import threading\n[t for t in threading.enumerate() if t.name.endswith('(_run)')]"
         notebook.until(lambda: nb.ok(alive).data() == ["[]"])
+
+
+def test_top_at_exit():
+    """The last thing that a kernel says of the ranks is that it looks no more."""
+    with notebook.notebook(*LOAD) as nb:
+        nb.ok("%dip --top")
+        begun = nb.begin("pass")
+        nb.manage("shutdown_kernel")
+        nb.until(begun, ": no more looks, as the kernel has ended")
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import base64
 import contextlib
 import io
@@ -14,7 +15,7 @@ from uuid import uuid4
 from ddip.errors import DipError
 from ddip.mounts import files
 from ddip.shown import bars
-from ddip.shown.overview import Overview
+from ddip.shown.overview import ALARM, Overview
 from ddip.shown.sink import Sink
 
 TYPE_CHECKING = False
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 
 _EVERY_S = 1.0
+_TIME_S = 10.0  # a time is shown anew after this long
+_LONGEST_S = 1.0  # for which the end of a display waits for a drawing that is under way
 _SHARE = 0.02  # of the time, at most, that the ranks are asked for what is plotted
 _POINTS = 2000  # of a curve; then every second one is dropped
 _INCHES = (6.4, 2.4)
@@ -64,14 +67,19 @@ class Live:
         while wait_s is not None and not self._ends.wait(wait_s):
             wait_s = self.draw()
 
-    def draw(self) -> float | None:
-        """Shows it as it is now. Returns the seconds until the next time, None if there is none."""
-        with self._drawing:
-            try:
-                bundle, wait_s = self._frame()
-            except Exception as e:  # nobody else would see it
-                bundle, wait_s = {"text/plain": f"{type(e).__name__}: {e}"}, None
+    def draw(self, longest_s: float = -1) -> float | None:
+        """Shows it as it is now. Returns the seconds until the next time, None if there is none.
+        longest_s: how long to wait for a drawing that is under way, before nothing is done."""
+        if not self._drawing.acquire(timeout=longest_s):
+            return None
+        try:
+            bundle, wait_s = self._frame()
+        except Exception as e:  # nobody else would see it
+            bundle, wait_s = {"text/plain": f"{type(e).__name__}: {e}"}, None
+        try:
             self._show(bundle)
+        finally:
+            self._drawing.release()
         return wait_s
 
     def _show(self, bundle):
@@ -82,26 +90,60 @@ class Live:
 
 # ---- %dip --top
 
-_top: Live | None = None  # the Live of the last %dip --top
+
+class _Top:
+    """What all ranks do, as of the last look."""
+
+    def __init__(self, group: Group) -> None:
+        self._overview = Overview(group)
+        self._looked = ""  # the time of the last look
+        self._shown: list[tuple[int, str]] = []
+        self._due = 0.0  # when to show the time if nothing else has changed
+        self.ended = ""  # why there are no more looks
+
+    def frame(self) -> tuple[dict[str, str] | None, float | None]:
+        """See Live."""
+        if not self.ended:
+            try:
+                self._overview.look()
+                self._looked = time.strftime("%H:%M:%S")
+            except (OSError, DipError):
+                self.ended = "the group is gone"
+        lines = list(self._overview.lines(None, narrow=True))
+        now = time.monotonic()
+        if not self.ended and lines == self._shown and now < self._due:
+            return None, _EVERY_S
+        self._shown, self._due = lines, now + _TIME_S
+        (_, title), *rest = lines
+        title += f", as of {self._looked}"
+        title += f": no more looks, as {self.ended}" if self.ended else ""
+        head = [title, *(text for style, text in rest if style == ALARM)]
+        table = "\n".join(text for style, text in rest if style != ALARM)
+        page = bars.pre("\n".join(head)) + bars.pre(table, _TABLE)
+        text = "\n".join([*head, table])
+        return {"text/plain": text, "text/html": page}, None if self.ended else _EVERY_S
+
+
+_top: tuple[_Top, Live] | None = None  # of the last %dip --top
 
 
 def top(shell: InteractiveShell | None, group: Group) -> None:
-    """Shows what all ranks do until the group is gone, or this is called again."""
+    """Shows what all ranks do until the group or the kernel is gone, or this is called again."""
     global _top
     if _top is not None:
-        _top.end()
-    overview = Overview(group)
+        _end_top("there is a newer %dip --top")
+    elif getattr(shell, "kernel", None) is not None:
+        atexit.register(_end_top, "the kernel has ended")
+    made = _Top(group)
+    _top = made, Live(shell, made.frame)
+    _top[1].begin()
 
-    def frame():
-        try:
-            overview.look()
-        except (OSError, DipError):
-            return None, None
-        text = "\n".join(text for _, text in overview.lines(None))
-        return {"text/plain": text, "text/html": bars.pre(text, _TABLE)}, _EVERY_S
 
-    _top = Live(shell, frame)
-    _top.begin()
+def _end_top(why):
+    made, live = _top
+    live.end()
+    made.ended = made.ended or why
+    live.draw(_LONGEST_S)
 
 
 # ---- %%dip --plot

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from ddip.groups import Group
 
 
-COLUMNS = "RANK STATE        CELL     PID HOST         GPU    MEMORY STEPS/S  WAITS IN"
+_COLUMNS = (  # (head, format)
+    ("RANK", ">4"), ("STATE", "<11"), ("CELL", ">5"), ("PID", ">7"), ("HOST", "<12.12"),
+    ("GPU", ">3"), ("MEMORY", ">9"), ("STEPS/S", ">7"), (" WAITS IN", ""),
+)  # fmt: skip
 _SPEED_S = 5  # steps per second are measured over this long
 _FRESH_S = 1.0  # maximum age of what changes without `status`, such as memory and GPUs
 _UNITS = ((30, "GiB"), (20, "MiB"), (10, "KiB"))
@@ -86,8 +89,9 @@ class Overview:
             return "-"
         return f"{(steps[-1][2] - steps[0][2]) / (steps[-1][0] - steps[0][0]):.1f}"
 
-    def lines(self, chosen: int | None) -> Iterator[tuple[int, str]]:
-        """Yields (style, text) for each line. chosen: the rank whose line has another style."""
+    def lines(self, chosen: int | None, narrow: bool = False) -> Iterator[tuple[int, str]]:
+        """Yields (style, text) for each line. chosen: the rank whose line has another style.
+        narrow: without the columns that are empty for all ranks."""
         status = self._status
         title = f"{os.path.basename(self.group.path)}: {status.get('state', '-')}"
         title += f", cell {status.get('cell', '-')}, queued {status.get('queued', '-')}"
@@ -95,21 +99,30 @@ class Overview:
         yield TITLE, title
         if self._verdict:
             yield ALARM, self._verdict
-        yield HEAD, COLUMNS
-        for rank, row in enumerate(self.ranks):
-            yield (CHOSEN if rank == chosen else PLAIN), self._row(rank, row)
+        table = [[head for head, _ in _COLUMNS]]
+        table += (self._row(rank, row) for rank, row in enumerate(self.ranks))
+        shown = [
+            (i, form)
+            for i, (_, form) in enumerate(_COLUMNS)
+            if not narrow or any(cells[i].strip() != "-" for cells in table[1:])
+        ]
+        for rank, cells in enumerate(table, -1):
+            style = HEAD if rank < 0 else CHOSEN if rank == chosen else PLAIN
+            yield style, " ".join(f"{cells[i]:{form}}" for i, form in shown).rstrip()
+        has_gpus = any(row.get("gpu", "-") != "-" for row in self.ranks)
         for line in self._gpus:
-            yield DIM, line
+            if has_gpus or not line.startswith("#"):  # why no GPU is known
+                yield DIM, line
 
     def _row(self, rank, row):
+        """The cells of a rank's line."""
         place = self._places.get(rank, {})
         memory = size_text(int(row["rss_bytes"])) if row.get("rss_bytes", "").isdigit() else "-"
         where = place.get("in") or "-"
         if where != "-":
             where += f" {place.get('number', '')} for {place.get('for', '?')} s"
-        at = place.get("at") or ""
-        return (
-            f"{rank:4} {row.get('state', '-'):11} {row.get('cell', '-'):>5}"
-            f" {row.get('pid', '-'):>7} {row.get('host', '-'):12.12} {row.get('gpu', '-'):>3}"
-            f" {memory:>9} {self._speed(rank):>7}  {where}{'  ' + at if at else ''}"
-        ).rstrip()
+        if at := place.get("at"):
+            where += f"  {at}"
+        names = "state", "cell", "pid", "host", "gpu"
+        own = [row.get(name, "-") for name in names]
+        return [str(rank), *own, memory, self._speed(rank), f" {where}"]
