@@ -46,7 +46,8 @@ thread_short_slice(void)
 	struct attributes a = {0};
 
 	if (syscall(SYS_sched_getattr, 0, &a, sizeof(a), 0) < 0 || a.policy != SCHED_OTHER ||
-	    a.nice < 0) /* RESET_ON_FORK would take that from children */
+	    a.runtime == 0 || /* before Linux 6.12 */
+	    a.nice < 0)	      /* RESET_ON_FORK would take that from children */
 		return;
 	a.size = sizeof(a);
 	a.flags |= RESET_ON_FORK;

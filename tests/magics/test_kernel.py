@@ -40,7 +40,9 @@ def test_cells():
         assert nb.ok("%%local\nr").data() == ["2"]
         nb.ok("%load_ext ddip")
         assert "unchanged" in nb.ok("%load_ext ddip\n%makedip -n 2").text()
-        assert nb.ok("%%dip -S all\nprint(world_size)").text().count("2\n") == 2
+        for begins in "", "%load_ext ddip\n":
+            assert nb.ok(f"{begins}%%dip -S all\nprint(world_size)").text().count("2\n") == 2
+        assert nb.ok("%load_ext ddip\n%%local\nprint('here')").text() == "here\n"
         told = nb.run("y = 2\nr = %dip x").error[2]
         assert "%dip runs in the notebook" in told and "cell of its own" in told, told
         assert nb.complete("wor") == ["world_size"], nb.complete("wor")

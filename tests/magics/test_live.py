@@ -24,6 +24,9 @@ def test_plot():
         assert "loss of rank 0: " in ran.data()[0], ran.data()
         last = nb.ok("%%dip --plot x\nx = [1, 2, 3 + rank]").data()[0]
         assert last == "x of rank 0: 3\nx of rank 1: 4", last
+        for code in "print(1)", "for _ in [1]: print(1)", "x = print(1)":
+            assert nb.ok(f"%dip --plot x {code}").text() == "1\n", code
+        assert "its code goes below" in nb.run("%dip --plot x").error[1]
         ran = nb.run("%%dip --plot nothing\n1 / 0")
         assert ran.error[1] == "ZeroDivisionError(division by zero)", ran.error
 

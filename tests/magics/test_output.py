@@ -332,6 +332,9 @@ def test_replay():
     with notebook.notebook("%load_ext ddip", "%makedip", "%%dip\nprint('first')\n3") as nb:
         again = nb.ok("%dip --replay")
         assert again.text() == "first\n" and again.data() == ["Out[0:1]: 3"]
+        nb.ok("%%dip -S all\nprint('all')")
+        assert nb.ok("%dip --replay").text().count("all") == 2, "as it was shown"
+        assert nb.ok("%dip --replay -S 0").text().count("all") == 1
         with nb.other() as other:
             other.ok("%load_ext ddip")
             assert "Attached" in other.ok("%makedip").text()

@@ -301,8 +301,9 @@ def trim(error: BaseException, cell: Cell) -> None:
         if id(error) in seen:
             continue
         seen.add(id(error))
-        raised.set_trace(error, _cut(raised.trace(error), cell))
-        if raised.is_a(error, KeyboardInterrupt):
+        interrupted = raised.is_a(error, KeyboardInterrupt)
+        raised.set_trace(error, _cut(raised.trace(error), cell, interrupted))
+        if interrupted:
             raised.suppress_context(error, True)  # it is only the collective that it ended
         waiting += raised.parts(error)
 
@@ -313,15 +314,15 @@ def _is_debuggers(frame: FrameType) -> bool:
     return isinstance(name, str) and name.partition(".")[0] in ("_pydevd_bundle", "pydevd")
 
 
-def _cut(tb: TracebackType | None, cell: Cell) -> TracebackType | None:
-    """Returns the traceback without these frames, and without those of a debugger that an interrupt
-    met in its wait. Changes it in place."""
+def _cut(tb: TracebackType | None, cell: Cell, interrupted: bool) -> TracebackType | None:
+    """Returns the traceback without these frames, and of an interrupt without those of a debugger,
+    in whose wait it came. Changes it in place."""
     at = tb
     while at is not None and not cell.owns(at.tb_frame.f_code.co_filename):
         at = at.tb_next
     kept = []
     tb = at if at is not None else tb
-    while tb is not None and not _is_debuggers(tb.tb_frame):
+    while tb is not None and not (interrupted and _is_debuggers(tb.tb_frame)):
         if not cell.hides(tb.tb_frame):
             kept.append(tb)
         tb = tb.tb_next

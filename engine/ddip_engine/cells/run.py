@@ -332,8 +332,8 @@ def _end_child(ended: cells.Ended) -> NoReturn:
             stream = getattr(sys, name, None)
             if stream is not None and not getattr(stream, "closed", False):
                 stream.flush()
-    except Exception:  # as if its disk is full
-        status = _NOT_FLUSHED
+    except BaseException:  # as if its disk is full, or an interrupt
+        status = status or _NOT_FLUSHED
     finally:
         os._exit(status & 255)
 

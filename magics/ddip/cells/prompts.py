@@ -33,16 +33,20 @@ if TYPE_CHECKING:
 _FIRST_S = 0.1  # a request waits this long for that of a lower rank
 _TURN_S = 0.5  # a rank that was answered has this long to ask again before others have their turn
 _STAYS_S = 5.0  # and this long if a debugger executes what was answered
-_DEBUGGER = re.compile(r"\([\w()+]*Pdb[+\w)]*\) $|ipdb\d*> $|(>>>|\.\.\.) $|In \[\d+\]: $")
+_DEBUGGER = re.compile(r"\([\w()+]*Pdb[+\w)]*\) $|ipdb\d*> $")
 # These commands of pdb let the program go on; an empty line repeats the last one.
-_GOES_ON = set("c cont continue n next s step r return unt until j jump q quit exit".split()) | {""}
+_GOES_ON = {
+    *("c", "cont", "continue", "n", "next", "s", "step", "r", "return", "unt", "until", "j"),
+    *("jump", "q", "quit", "exit", "sys.exit", "EOF", ""),
+}
 _VOID_MS = 1000  # how long an interrupted cell may take to end before the next prompt is shown
 _CONTEXT_BYTES = 4096  # of the output before a prompt to show, if the rank was not shown
 
 
 def turn_s(prompt: str, line: str) -> float:
     """How many seconds a rank has to ask again, after this line answered this prompt."""
-    word = line.removeprefix("*").strip().partition(" ")[0]
+    last = line.removeprefix("*").rpartition(";;")[2].strip()
+    word = last.partition(" ")[0].partition("(")[0]
     return _STAYS_S if _DEBUGGER.search(prompt) and word not in _GOES_ON else _TURN_S
 
 

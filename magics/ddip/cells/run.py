@@ -20,6 +20,8 @@ from ddip.shown.cleared import Frames
 from ddip.shown.elapsed import Elapsed
 from ddip.shown.sink import Sink
 
+_SEEN_MAX = 1000  # cells
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -106,6 +108,8 @@ def run_cell(
         cells.Interrupts(leaves=leaves, stop=_stop) as interrupts,
         cells.submitted(group, source, words) as cell,
     ):
+        if see:
+            _remember(cell, see)
         shown = watch(shell, cell, seen, quiet, interrupts, way, linked, used)
 
     def value():
@@ -124,6 +128,16 @@ def _stop(cell):
             cells.Cell(cell.group, task["id"]).interrupt()
     cell.front = [task for task in front if task not in own]
     cell.interrupt()
+
+
+_seen: dict[str, Words] = {}  # path of a cell of this notebook -> words for the ranks it shows
+
+
+def _remember(cell, see):
+    """For a replay, which shows the same."""
+    _seen[cell.path] = see
+    if len(_seen) > _SEEN_MAX:
+        del _seen[next(iter(_seen))]
 
 
 def detach(
@@ -168,6 +182,7 @@ def replay(
     except FileNotFoundError:
         raise DipError(f"there is no cell {number} in the history of {group.path}") from None
     on = rank_lists.parse([ranks], group.size)
+    see = see or _seen.get(cell.path)
     as_tabs = see == [rank_lists.TABS]
     seen = on if as_tabs else rank_lists.parse(see, group.size) if see else on[:1]
     try:

@@ -33,9 +33,8 @@ _NAMES = ("makedip", "dip", "steer", "watch", "autodip", "dipush", "dipull", "di
 _DIRECTIVE = re.compile(r"#\s*ddip( run| frame)?:")  # ddipfs(4): for the ranks
 # the magic that a cell begins with, as in r = %dip x
 _MAGIC = re.compile(r"(?:(?:[\w ,.:*()]|\[[^]=]*\])+=\s*)?%%?(\w*)")
-_LOADS = re.compile(
-    r"(?:%(?:re)?load_ext +[dD]dipp?[ \t]*\n\s*)+"
-)  # nothing to do where cells run there anyway
+# lines at a cell's beginning that load the extension
+_LOADS = re.compile(r"\A\s*(?:%(?:re)?load_ext +[dD]dipp?[ \t]*\n\s*)+(?=\S)")
 # Where all cells run on the ranks, those that begin with one of these magics do not.
 _HERE = (*_NAMES, "local", "pip", "conda", "mamba", "micromamba", "uv", "connect_info", "qtconsole")
 
@@ -468,6 +467,8 @@ class DdipMagics(Magics):
         failed = getattr(sys, "last_value", None)
         if isinstance(failed, RemoteError) and "".join(lines).strip() == "%debug":
             return [f"%%dip --ranks {failed.first}\n", "%debug\n"]
+        if self._takes_all:  # the extension is loaded
+            lines = _LOADS.sub("", "".join(lines)).splitlines(keepends=True)
         own = lines and lines[0].startswith("%%dip" if self._takes_all else "%")
         begins = lines and not own
         takes = self._auto and begins and self.is_remote("".join(lines))
@@ -481,8 +482,9 @@ class DdipMagics(Magics):
 
     def is_remote(self, code: str) -> bool:
         """True if this cell would run on the ranks."""
-        first = _LOADS.sub("", code.lstrip("\n")).partition("\n")[0] if self._takes_all else ""
-        first = first or code.lstrip("\n").partition("\n")[0]
+        if self._takes_all:
+            code = _LOADS.sub("", code)
+        first = code.lstrip("\n").partition("\n")[0]
         if first.startswith("%%dip"):
             words = re.split(r"\s+", first)[1:]
             return first.split()[0] == "%%dip" and "local" not in words

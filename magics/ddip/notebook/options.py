@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 import shlex
 
@@ -21,7 +22,7 @@ TO = sorted(_TO)
 _LONG = re.compile(
     r"--[A-Za-z][\w-]*(?![\w.\[(*+/%-])"
 )  # a long option's name, and no code like --x.y
-_NAME = re.compile(r"[^\W\d]\w*(\.\w+)*")  # a variable, or an attribute of one
+_NAME = re.compile(r"""[^\W\d]\w*(\.\w+)*|[$`{"'].*""")  # a variable, or what stands for one
 _WORD = re.compile(r"""\s*((?:"[^"]*"|'[^']*'|[^\s"'])+)""")
 
 
@@ -77,6 +78,11 @@ def split(parser: ArgumentParser, line: str, where: Container[str] = WHERE) -> t
     return line[:at], line[at:].strip()
 
 
+def _is_code(word, rest):
+    """True for a word that begins code, and names no variable. rest: what follows it."""
+    return not _NAME.fullmatch(word) or keyword.iskeyword(word) or rest.lstrip()[:1] == "="
+
+
 def _option(parser, word):
     """The option that a word names; None if it names none."""
     if word[:1] != "-":
@@ -102,7 +108,7 @@ def _behind_values(option, line, at):
             break
         if found[1][:1] == "-" or (count and found[1] in WHERE):
             break
-        if option.nargs == "+" and option.metavar == "NAME" and not _NAME.fullmatch(found[1]):
+        if option.dest == "plot" and _is_code(found[1], line[found.end() :]):
             break
         at, count, before = found.end(), count + 1, found[1]
     return at
