@@ -15,9 +15,10 @@ enum {
 	PIECE = 128 << 10,	    /* bytes of a result that a thread makes before another job */
 	SCRATCH = MAX(2 * NUMBERS * NUMBER + (int)sizeof(union block), PIECE),
 	WORKERS = 2,
-	AT_ONCE = 64 << 10, /* up to this many bytes are processed without a thread */
-	SHARE = 64 << 10,   /* bytes of a range that several threads make */
-	HELPERS = 2	    /* besides the one that was asked for that range */
+	AT_ONCE =
+	    64 << 10,	  /* fewer bytes are combined without a thread: none is another process's */
+	SHARE = 64 << 10, /* bytes of a range that several threads make */
+	HELPERS = 2	  /* besides the one that was asked for that range */
 };
 
 struct reduction {
@@ -396,7 +397,7 @@ reduce_run(struct reduction *r, struct loop *l, reduce_fn *fn, void *arg)
 	r->arg = arg;
 	for (int i = 0; i < r->plan.n; i++)
 		bytes += r->plan.parts[i].size;
-	if (bytes <= AT_ONCE) {
+	if (bytes < AT_ONCE) {
 		run_here(r);
 		return;
 	}

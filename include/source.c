@@ -12,8 +12,13 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* The read of what maps a file of ours needs another one, and may be copied ahead, too. */
-enum { THREADS = 3 };
+enum {
+	THREADS = 3,
+	/* The memory of a rank may map a file of this mount: whoever reads it then waits for
+	 * another thread. If none has taken a job for so long, one more is started. */
+	STUCK_NS = 100000000,
+	EXTRA = 64 /* at most so many more */
+};
 
 struct subtask {
 	struct source source;
@@ -22,15 +27,21 @@ struct subtask {
 	void (*fn)(void *arg, const char *p, ssize_t n);
 	void (*call)(void *arg); /* copies nothing; NULL: fn gets the bytes */
 	void *arg;
-	STAILQ_ENTRY(subtask) link;
+	TAILQ_ENTRY(subtask) link;
 };
 
 static pthread_t threads[THREADS];
 static int started; /* how many of them */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t work = PTHREAD_COND_INITIALIZER;
-static STAILQ_HEAD(, subtask) jobs = STAILQ_HEAD_INITIALIZER(jobs);
+static TAILQ_HEAD(subtasks, subtask) jobs = TAILQ_HEAD_INITIALIZER(jobs);
+static int waiting, idle; /* jobs that wait; threads that wait for one */
+static uint64_t taken;	  /* jobs */
 static bool stopping;
+static pthread_t watcher;     /* starts more threads */
+static bool watched, watches; /* there is a watcher; it looks at the jobs that wait */
+static pthread_cond_t watch = PTHREAD_COND_INITIALIZER, over;
+static int extra; /* threads that it has started */
 
 static ssize_t
 copy_fd(int fd, uint64_t offset, char *p, size_t n)
@@ -51,6 +62,18 @@ copy_fd(int fd, uint64_t offset, char *p, size_t n)
 		done += (size_t)k;
 	}
 	return (ssize_t)done;
+}
+
+int
+source_permits(const struct source *s)
+{
+	char nothing;
+	struct iovec here = {&nothing, 1}, there = {NULL, 1};
+
+	/* there is no memory at NULL, but what may not be read fails otherwise */
+	if (process_vm_readv(s->pid, &here, 1, &there, 1, 0) < 0 && errno != EFAULT)
+		return -errno;
+	return syscall(SYS_pidfd_send_signal, s->pidfd, 0, NULL, 0) < 0 ? -ESRCH : 0;
 }
 
 static ssize_t
@@ -164,23 +187,41 @@ run(const struct subtask *j, char *p)
 		j->source.sent(j->source.sent_arg);
 }
 
-static void *
-thread(void *arg)
+/* The next job: the first one; for an extra thread the last one, which others may wait for. NULL:
+ * this thread is to end. */
+static struct subtask *
+take(bool is_extra)
 {
+	struct subtask *j;
+
+	pthread_mutex_lock(&lock);
+	while (!(j = TAILQ_FIRST(&jobs)) && !stopping && !is_extra) {
+		idle++;
+		pthread_cond_wait(&work, &lock);
+		idle--;
+	}
+	if (is_extra)
+		j = TAILQ_LAST(&jobs, subtasks);
+	if (j) {
+		TAILQ_REMOVE(&jobs, j, link);
+		waiting--;
+		taken++;
+	} else if (is_extra) {
+		extra--;
+		pthread_cond_broadcast(&over);
+	}
+	pthread_mutex_unlock(&lock);
+	return j;
+}
+
+static void *
+thread(void *is_extra)
+{
+	struct subtask *j;
 	char *p = NULL;
 	size_t capacity = 0;
 
-	for (;;) {
-		struct subtask *j;
-
-		pthread_mutex_lock(&lock);
-		while (!(j = STAILQ_FIRST(&jobs)) && !stopping)
-			pthread_cond_wait(&work, &lock);
-		if (j)
-			STAILQ_REMOVE_HEAD(&jobs, link);
-		pthread_mutex_unlock(&lock);
-		if (!j)
-			break;
+	while ((j = take(is_extra))) {
 		if (j->n > capacity && !is_in_memory(j)) {
 			free(p);
 			p = xmalloc(j->n);
@@ -194,6 +235,35 @@ thread(void *arg)
 	return NULL;
 }
 
+/* Starts another thread whenever jobs wait and no thread takes any. */
+static void *
+look(void *arg)
+{
+	static int one_more;
+	pthread_t more;
+
+	pthread_mutex_lock(&lock);
+	while (!stopping) {
+		uint64_t before = taken, until = now_ns() + STUCK_NS;
+		struct timespec at = {(time_t)(until / NS_PER_S), (long)(until % NS_PER_S)};
+
+		watches = waiting > 0;
+		if (!watches) {
+			pthread_cond_wait(&watch, &lock);
+			continue;
+		}
+		while (!stopping && pthread_cond_timedwait(&over, &lock, &at) == 0)
+			;
+		if (!stopping && waiting > 0 && taken == before && extra < EXTRA &&
+		    thread_start(&more, thread, &one_more) == 0) {
+			pthread_detach(more);
+			extra++;
+		}
+	}
+	pthread_mutex_unlock(&lock);
+	return NULL;
+}
+
 int
 copy_start(struct err *e)
 {
@@ -204,6 +274,10 @@ copy_start(struct err *e)
 						 : thread_start(&threads[started], thread, NULL);
 		started += r == 0;
 	}
+	if (started && !watched) {
+		thread_cond(&over);
+		watched = thread_start(&watcher, look, NULL) == 0;
+	}
 	return started ? 0 : fail(e, r, "no thread can be started: %s", strerror(r));
 }
 
@@ -213,9 +287,17 @@ copy_stop(void)
 	pthread_mutex_lock(&lock);
 	stopping = true;
 	pthread_cond_broadcast(&work);
+	pthread_cond_broadcast(&watch);
+	pthread_cond_broadcast(&over);
 	pthread_mutex_unlock(&lock);
 	for (int i = 0; i < started; i++)
 		pthread_join(threads[i], NULL);
+	if (watched)
+		pthread_join(watcher, NULL);
+	pthread_mutex_lock(&lock);
+	while (extra > 0)
+		pthread_cond_wait(&over, &lock);
+	pthread_mutex_unlock(&lock);
 }
 
 /* Without a descriptor of its own, a job cannot wait. */
@@ -233,8 +315,10 @@ static void
 add(struct subtask *j)
 {
 	pthread_mutex_lock(&lock);
-	STAILQ_INSERT_TAIL(&jobs, j, link);
+	TAILQ_INSERT_TAIL(&jobs, j, link);
 	pthread_cond_signal(&work);
+	if (++waiting > idle && !watches)
+		pthread_cond_signal(&watch);
 	pthread_mutex_unlock(&lock);
 }
 

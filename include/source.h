@@ -73,6 +73,9 @@ struct provider_ops {
 /* Copies n bytes of the source at offset to p. Returns the number copied, or -errno. May be called
  * on any thread. */
 ssize_t source_copy(const struct source *s, uint64_t offset, char *p, size_t n);
+/* May its process's memory be read? Reads none, as that may wait for a file that is mapped there.
+ * Returns 0, or -errno: -EPERM by the rules for ptrace, -ESRCH if the process is gone. */
+int source_permits(const struct source *s);
 /* Keeps what comes after the head of this copy of a source readable, whatever its owner closes,
  * until source_release(). False: no descriptor is left. */
 bool source_hold(struct source *s);

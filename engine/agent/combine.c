@@ -176,10 +176,7 @@ arrived(struct combine *c, struct part *x)
 static bool
 is_readable(const struct part *x)
 {
-	char probe;
-
-	return x->size <= x->head.n ||
-	       (x->pidfd >= 0 && source_copy(&x->source, x->head.n, &probe, 1) == 1);
+	return x->size <= x->head.n || (x->pidfd >= 0 && source_permits(&x->source) == 0);
 }
 
 /* Requests the next bytes from the rank itself. Returns false if all have arrived. */

@@ -3,10 +3,24 @@
 #include "base/ahead.h"
 #include <errno.h>
 
-/* Larger copies are made by the copy threads, and so are bytes that must be made. */
+/* Larger copies are made by the copy threads, and so are those that may wait. */
 enum { INLINE_COPY = 32 << 10 };
 
 static void (*wake_pollers)(void);
+static int open_files;
+
+void
+req_count_file(int step)
+{
+	open_files += step;
+}
+
+/* The memory of a rank may map another open file: to read it there may then need this thread. */
+static bool
+may_wait(const struct source *s)
+{
+	return s->kind == SOURCE_MAKER || (s->kind == SOURCE_PROCESS && open_files > 1);
+}
 
 static void
 unpark(struct req *r)
@@ -73,7 +87,7 @@ copy(struct req *r, const struct source *s, uint64_t offset, size_t n)
 	ssize_t k;
 
 	unpark(r);
-	if (n > sizeof(p) || s->kind == SOURCE_MAKER) {
+	if (n > sizeof(p) || may_wait(s)) {
 		r->ops->copy(r, s, offset, n);
 		return;
 	}

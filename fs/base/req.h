@@ -78,6 +78,9 @@ void req_data(struct req *r, const void *p, size_t n);
  * there is one. A copy thread does so if n is large. */
 void req_copy(struct req *r, const struct source *s, uint64_t offset, size_t n);
 
+/* Counts open files: step is 1 or -1. */
+void req_count_file(int step);
+
 /* The errno for a client whose data a copy thread could not read; result is the thread's -errno. */
 int req_copy_errno(ssize_t result);
 

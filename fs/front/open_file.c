@@ -1,6 +1,7 @@
 /* Open files: created, opened, written, freed. */
 #include "front/open_file.h"
 #include "base/ahead.h"
+#include "base/req.h"
 #include "base/stderr_of.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -36,6 +37,7 @@ open_file_new(struct node *n, int flags, pid_t opener)
 	}
 	TAILQ_INSERT_TAIL(&files, f, link);
 	n->opens++;
+	req_count_file(1);
 	return f;
 }
 
@@ -48,6 +50,7 @@ open_file_free(struct file *f)
 	}
 	TAILQ_REMOVE(&files, f, link);
 	f->node->opens--;
+	req_count_file(-1);
 	tree_release(f);
 	tree_closed(f->node);
 	stderr_of_unref(f->err);

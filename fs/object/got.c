@@ -43,7 +43,7 @@ got_open(struct got *x)
 static int
 take_live(struct got *x, uint64_t addr)
 {
-	char probe;
+	int r;
 
 	if (x->pidfd < 0)
 		return fail(&x->err, x->pidfd_errno == ESRCH ? EHOSTDOWN : x->pidfd_errno,
@@ -54,7 +54,10 @@ take_live(struct got *x, uint64_t addr)
 	x->source.pidfd = x->pidfd;
 	x->source.addr = addr;
 	/* not permitted (ptrace rules)? Better to find out now than in the middle of a read */
-	if (x->size > x->head.n && source_copy(&x->source, x->head.n, &probe, 1) < 0)
+	r = source_permits(&x->source);
+	if (r == -ESRCH)
+		return fail(&x->err, EHOSTDOWN, "rank %d is gone", x->rank.number);
+	if (r < 0)
 		return fail(&x->err, EPERM,
 		    "rank %d's memory can't be read from here: allow ptrace for your own processes",
 		    x->rank.number);

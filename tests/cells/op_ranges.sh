@@ -185,6 +185,39 @@ END
 fi
 cell 'vast = None'
 
+# arrays that map files of the mount itself: their readers wait for reads that are answered meanwhile
+cell 'mapped = np.load(f"'"$G"'/rank{rank}/vars/x.npy", mmap_mode="r")' || bad 'the cell that maps'
+cell 'next_rank = (rank + 1) % world_size
+again = np.load(f"'"$G"'/rank{next_rank}/vars/mapped.npy", mmap_mode="r")' || bad 'the cell that maps what maps'
+for k in 0 1 2; do
+	for name in x mapped; do
+		guarded "$TORCH_PYTHON" -c "import os
+for k in range(20):
+    f = os.open('$G/rank$k/vars/$name.npy', os.O_RDONLY)
+    os.pread(f, 1000, 700000 * 4 - 1000 * k)
+    os.close(f)" &
+	done
+done
+wait
+for name in mapped again; do
+	for op in mean gather; do
+		guarded cat "$V/$name.$op.npy" >"$T/$name.$op" &
+	done
+	for k in 0 1 2; do
+		guarded cat "$G/rank$k/vars/$name.npy" >"$T/$name.$k" &
+	done
+done
+wait
+for name in mapped again; do
+	cmp "$T/$name.mean" "$V/x.mean.npy" || bad "$name.mean"
+done
+cmp "$T/mapped.gather" "$V/x.gather.npy" || bad 'mapped.gather'
+for k in 0 1 2; do
+	cmp "$T/mapped.$k" "$G/rank$k/vars/x.npy" || bad "mapped on rank $k"
+	cmp "$T/again.$k" "$G/rank$(((k + 1) % 3))/vars/x.npy" || bad "again on rank $k"
+done
+cell 'mapped = again = None'
+
 # a view that the rank makes otherwise than as the numbers lie is made of all of them
 cell 'import sys
 across = sys.modules["ddip_engine.data.across_ranks"]

@@ -4,6 +4,7 @@
 #include "source.h"
 #include "check.h"
 #include <errno.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -42,15 +43,17 @@ test_process(void)
 		_exit(0);
 	}
 	s.pidfd = (int)syscall(SYS_pidfd_open, child, 0);
+	CHECK(source_permits(&s) == 0);
 	CHECK(source_copy(&s, 0, p, sizeof(p)) == sizeof(p));
 	CHECK_STR(p, memory);
 	CHECK(source_copy(&s, 5, p, 5) == 5 && memcmp(p, "bytes", 5) == 0);
 	kill(child, SIGKILL);
 	CHECK(waitpid(child, NULL, 0) == child);
 	CHECK(source_copy(&s, 0, p, sizeof(p)) == -ESRCH);
+	CHECK(source_permits(&s) == -ESRCH);
 	/* as if another process, here this one, had been given its pid */
 	s.pid = getpid();
-	CHECK(source_copy(&s, 0, p, sizeof(p)) == -ESRCH);
+	CHECK(source_copy(&s, 0, p, sizeof(p)) == -ESRCH && source_permits(&s) == -ESRCH);
 	close(s.pidfd);
 }
 
@@ -71,6 +74,40 @@ file_of(const char *text)
 
 	CHECK(write(fd, text, strlen(text)) == (ssize_t)strlen(text));
 	return fd;
+}
+
+static sem_t go_on, ended;
+
+static void
+wait_for_another(void *arg)
+{
+	while (sem_wait(&go_on) < 0)
+		;
+	sem_post(&ended);
+}
+
+static void
+unblock(void *arg)
+{
+	for (int i = 0; i < *(int *)arg; i++)
+		sem_post(&go_on);
+}
+
+/* However many jobs wait for one that comes after them, it is done. */
+static void
+test_waiting(void)
+{
+	static int jobs = 40; /* unblock() may still look at it at the end */
+
+	CHECK(sem_init(&go_on, 0, 0) == 0 && sem_init(&ended, 0, 0) == 0);
+	for (int round = 0; round < 2; round++) {
+		for (int i = 0; i < jobs; i++)
+			copy_call(wait_for_another, NULL);
+		copy_call(unblock, &jobs);
+		for (int i = 0; i < jobs; i++)
+			while (sem_wait(&ended) < 0)
+				;
+	}
 }
 
 /* Jobs read the file that they were given, whatever its descriptor's number has become meanwhile.
@@ -97,6 +134,7 @@ test_closed(void)
 	CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
 	CHECK(dup2(other, s.fd) == s.fd);
 	CHECK(copy_start(&e) == 0);
+	test_waiting();
 	copy_stop();
 	CHECK_STR(later[0], "first");
 	CHECK_STR(later[1], "other");
