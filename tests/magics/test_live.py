@@ -2,10 +2,14 @@
 """Displays that are kept up to date: `%dip --top`, and the curves of `%%dip --plot`."""
 
 import re
+import sys
+import time
+import warnings
 
 import notebook
 
 notebook.need("torch", "IPython", "ipykernel", "nbclient", "matplotlib")
+sys.path.insert(0, notebook.MAGICS)
 
 LOAD = ("%load_ext ddip", "%makedip -n 2", "%%dip\nimport os, time")
 TRAINS = (
@@ -29,6 +33,44 @@ def test_plot():
         assert "its code goes below" in nb.run("%dip --plot x").error[1]
         ran = nb.run("%%dip --plot nothing\n1 / 0")
         assert ran.error[1] == "ZeroDivisionError(division by zero)", ran.error
+
+
+def test_samples():
+    """A number is asked for in at most 2 % of the time, but as often as that allows; no warning of
+    a figure comes, however many ranks there are, and its axis says what it is."""
+    from ddip.shown import live
+    from matplotlib.figure import Figure
+
+    axes = []
+
+    def figure(**how):
+        made = Figure(**how)
+        axes.append(made.add_subplot())
+        made.subplots = lambda: axes[-1]
+        return made
+
+    def gathered(group, name):
+        return [1.0] * 64 if name == "loss" else [[1, 2]] * 64
+
+    before, live._gathered = live._gathered, gathered
+    try:
+        plot = live.Plot(None, ["loss"], figure)
+        waits = [plot.frame()[1] for _ in range(5)]
+        assert all(wait <= 0.5 for wait in waits) and len(axes) == 1, (waits, axes)
+        plot.ends = True
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert plot.frame()[0]["image/png"]
+        assert axes[-1].get_xlabel() == "seconds since the cell was submitted"
+        assert len(axes[-1].lines[0].get_xdata()) == 6, "it is drawn less often than it is asked"
+        live.Plot(None, ["losses"], figure).frame()
+        assert axes[-1].get_xlabel() == "index in the list"
+        texts = axes[-1].get_legend().get_texts()
+        assert {text.get_fontsize() for text in texts} == {axes[-1].xaxis.label.get_fontsize()}
+        live._gathered = lambda *_: time.sleep(0.02) or []
+        assert live.Plot(None, ["loss"], figure).frame()[1] >= 1.0
+    finally:
+        live._gathered = before
 
 
 def test_plot_without_matplotlib():

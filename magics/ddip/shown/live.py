@@ -7,6 +7,7 @@ import base64
 import contextlib
 import io
 import json
+import math
 import os
 import threading
 import time
@@ -29,12 +30,15 @@ if TYPE_CHECKING:
     from ddip.groups import Group
 
 
-_EVERY_S = 1.0
+_EVERY_S = 1.0  # between drawings, at least
+_ASK_S = 0.1  # between looks at what is plotted, at least
 _TIME_S = 10.0  # a time is shown anew after this long
 _LONGEST_S = 1.0  # for which the end of a display waits for a drawing that is under way
 _SHARE = 0.02  # of the time, at most, that the ranks are asked for what is plotted
 _POINTS = 2000  # of a curve; then every second one is dropped
 _INCHES = (6.4, 2.4)
+_NAMED = 8  # curves, at most: more names do not fit
+_SECONDS, _INDEX = "seconds since the cell was submitted", "index in the list"
 _TABLE = "white-space:pre;overflow-x:auto"  # rows are not broken
 
 
@@ -152,7 +156,7 @@ def _end_top(why):
 def plotting(
     shell: InteractiveShell | None, group: Group, names: Sequence[str] | None
 ) -> AbstractContextManager[None]:
-    """Within it, draws these variables of all ranks, every second or less often."""
+    """Within it, draws these variables of all ranks, every second."""
     return _plotting(shell, group, names) if names else contextlib.nullcontext()
 
 
@@ -169,28 +173,37 @@ def _plotting(shell: InteractiveShell | None, group: Group, names: Sequence[str]
         yield
     finally:
         shown.end()
+        plot.ends = True
         shown.draw()
 
 
 class Plot:
-    """Curves of variables: of a number, its values over time; of a list, its elements."""
+    """Curves of variables: of a number, its values over time; of a list, its elements. ends: the
+    next frame is the last one."""
+
+    ends = False
 
     def __init__(self, group: Group, names: Sequence[str], figure: Callable[..., Any]) -> None:
         self._group = group
         self._figure = figure
         self._curves: dict[str, dict[int, list[tuple[float, float]]]] = {name: {} for name in names}
         self._began = time.monotonic()
-        self._is_drawn = False
-        self._unit = ""  # of the horizontal axis
+        self._due = 0.0  # when to draw next, if a variable has changed
+        self._changed = True
+        self._units: set[str] = set()  # of the horizontal axis
 
     def frame(self) -> tuple[dict[str, str] | None, float]:
         """See Live."""
         began = time.monotonic()
-        changed = [self._read(name) for name in self._curves]
-        took = time.monotonic() - began
-        wait_s = max(_EVERY_S, took / _SHARE)
-        first, self._is_drawn = not self._is_drawn, True
-        return (self._draw() if first or any(changed) else None), wait_s
+        for name in self._curves:
+            self._changed |= self._read(name)
+        now = time.monotonic()
+        wait_s = max(_ASK_S, (now - began) / _SHARE)
+        if not self._changed or (now < self._due and not self.ends):
+            return None, wait_s
+        drawn = self._draw()
+        self._due, self._changed = time.monotonic() + _EVERY_S, False
+        return drawn, wait_s
 
     def _read(self, name):
         """Adds what a variable is now. False: it is not there, or is no number."""
@@ -201,9 +214,11 @@ class Plot:
             if isinstance(value, list) and all(isinstance(y, int | float) for y in value):
                 added |= len(curve) != len(value)
                 curve[:] = enumerate(value)
+                self._units.add(_INDEX)
             elif isinstance(value, int | float):
                 curve.append((now, value))
-                added, self._unit = True, "seconds"
+                added = True
+                self._units.add(_SECONDS)
             if len(curve) > _POINTS:
                 del curve[-2::-2]
         return added
@@ -218,8 +233,11 @@ class Plot:
                         *zip(*curve, strict=True), linewidth=0.9, label=f"{name} of rank {rank}"
                     )
         if axes.lines:
-            axes.set_xlabel(self._unit)
-            axes.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=7, frameon=False)
+            axes.set_xlabel(", or ".join(sorted(self._units)))
+            size = axes.get_xticklabels()[0].get_fontsize()
+            named = axes.lines[:: math.ceil(len(axes.lines) / _NAMED)]
+            place = {"loc": "upper left", "bbox_to_anchor": (1, 1)}
+            axes.legend(handles=named, **place, fontsize=size, frameon=False)
         png = io.BytesIO()
         figure.savefig(png, format="png", dpi=100)
         last = [
