@@ -18,6 +18,9 @@
 /* A larger buffer is not kept for the next message. */
 enum { ROOM_KEPT = 256 << 10 };
 
+/* Sent bytes that a queue which never empties keeps, at most, or as many as are not sent. */
+enum { SENT_KEPT = 1 << 20 };
+
 struct fd_out { /* a descriptor to send with the byte at this position of the stream */
 	uint64_t at;
 	int fd;
@@ -145,6 +148,16 @@ push(struct conn *c)
 	c->sent = 0;
 	buf_clear(&c->wbuf);
 	return 0;
+}
+
+static void
+drop_sent(struct conn *c)
+{
+	if (c->sent <= SENT_KEPT || c->sent < c->wbuf.n / 2)
+		return;
+	buf_drop(&c->wbuf, c->sent);
+	c->written += c->sent;
+	c->sent = 0;
 }
 
 static void on_event(void *arg, uint32_t events);
@@ -282,9 +295,12 @@ static void
 send_gathered(void *arg, struct slice frames)
 {
 	struct conn *c = arg;
-	size_t at = c->wbuf.n;
-	bool was_empty = c->sent == at;
+	bool was_empty;
+	size_t at;
 
+	drop_sent(c);
+	at = c->wbuf.n;
+	was_empty = c->sent == at;
 	buf_add(&c->wbuf, frames.p, frames.n);
 	sent_frame(c, at, -1, was_empty);
 }
@@ -309,6 +325,7 @@ conn_forward(struct conn *c, const struct msg *m)
 
 	if (c->closed || c->mute || (c->gather && gather_take(c->gather, m)))
 		return;
+	drop_sent(c);
 	at = c->wbuf.n;
 	was_empty = c->sent == at;
 	wire_pack_raw(&c->wbuf, m);

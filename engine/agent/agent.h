@@ -247,7 +247,8 @@ void drain_say(struct engine *e, const struct spool_mark *at, int type, ...);
 struct away *away_open(const struct engine *e, struct err *err);
 /* There is more in the spools. NULL-safe. */
 void away_news(struct away *a);
-/* Sends m behind what was printed before `at`, and behind earlier messages. */
+/* Sends m, without a descriptor, behind what was printed before `at` (NULL: that does not matter),
+ * and behind earlier messages. */
 void away_say(struct away *a, const struct msg *m, const struct spool_mark *at);
 /* The rank has exited, and its Nexit was the last message: a ends once all is sent. NULL-safe. */
 void away_end(struct away *a);

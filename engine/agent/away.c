@@ -191,15 +191,19 @@ release(struct away *a)
 void
 away_say(struct away *a, const struct msg *m, const struct spool_mark *at)
 {
+	const struct held *last = TAILQ_LAST(&a->held, helds);
+	struct msg plain = *m;
 	struct held *h;
 
-	if (TAILQ_EMPTY(&a->held) && is_sent(a, at)) {
-		send_message(a, m);
+	plain.flags &= (uint8_t)~FLAG_FD; /* a rank may lie: no such message has a descriptor */
+	plain.fd = -1;
+	if (!last && (!at || is_sent(a, at))) {
+		send_message(a, &plain);
 		return;
 	}
 	h = xcalloc(1, sizeof(*h));
-	h->at = *at;
-	wire_pack_raw(&h->frame, m);
+	h->at = at ? *at : last->at;
+	wire_pack_raw(&h->frame, &plain);
 	TAILQ_INSERT_TAIL(&a->held, h, link);
 	away_news(a);
 }
@@ -258,7 +262,8 @@ pass_over(struct away *a, const struct held *end)
 	a->at = (struct spool_cursor){.at = end->at};
 	wire_pack(&frame, Ndropped, FLAG_ORDERED, a->slot, 0, bytes, (unsigned)DROPPED_UNSENT);
 	wire_frame(frame.p, frame.n, &m, NULL);
-	send_message(a, &m);
+	if (bytes)
+		send_message(a, &m);
 	buf_free(&frame);
 	release(a);
 }

@@ -86,10 +86,8 @@ wake(struct engine *e)
 void
 drain_pass(struct engine *e, const struct msg *m, const struct spool_mark *at)
 {
-	static const struct spool_mark begin;
-
 	if (e->output.away)
-		away_say(e->output.away, m, at ? at : &begin);
+		away_say(e->output.away, m, at);
 	else
 		conn_forward(agent.up, m);
 }

@@ -52,7 +52,7 @@ bool link_move(struct link *l, int fd);
 void link_send(struct link *l, int type, bool bulk, struct slice head, struct slice body);
 void link_more(struct link *l); /* there is new bulk to request */
 /* While it is held, the other side learns nothing of what has been received: it sends a window of
- * bulk at most. */
+ * bulk at most, on each new pair of streams. */
 void link_hold(struct link *l, bool held);
 bool link_is_up(const struct link *l);
 /* Number of packets that the other side has not acknowledged yet. */

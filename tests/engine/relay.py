@@ -2,8 +2,10 @@
 """An agent behind relays does all its work, survives broken connections, and ends cleanly."""
 
 import glob
+import hashlib
 import os
 import random
+import resource
 import select
 import shutil
 import signal
@@ -379,6 +381,22 @@ def test_control_overtakes_bulk():
         assert max(m.number for m in answers) < r.number, "the output was there first"
         m = a.wait(lambda m: m.tag == deleted, what="Rdel")
         assert (m.name, m.number > r.number) == ("Rdel", True), m
+
+
+def test_a_slow_daemon():
+    """Little waits here for a daemon that is slower than the link: the rest waits on the disk
+    there."""
+    size, most = 150 << 20, 0
+    with Relayed() as a:
+        a.spawn(0)
+        source = f"for _ in range({size >> 16}): print('x' * 65535)"
+        tag = a.ask("Trun", 0, 1, 1, source, mark=True)
+        while not any(m.tag == tag and m.name == "Rrun" for m in a.seen):
+            a._pull()
+            hashlib.sha256(bytes(4 << 20))  # slower than the link, but never at rest
+            with open(f"/proc/{a.process.pid}/statm", encoding="utf-8") as f:
+                most = max(most, int(f.read().split()[1]) * resource.getpagesize())
+        assert most < 64 << 20, f"the relay grew to {most} bytes"
 
 
 def test_linger():

@@ -188,6 +188,32 @@ test_quit(void)
 	buf_free(&frames);
 }
 
+/* A rank claims that a descriptor comes with its message; somebody truncates its files: a message
+ * that waits comes nevertheless, and nothing comes twice. */
+static void
+test_harm(void)
+{
+	struct engine *e = &ranks[RANKS];
+	struct msg lie = {
+	    .type = Ntaken, .flags = FLAG_ORDERED | FLAG_FD, .fd = -1, .body = "\1\0\0"};
+	struct msg more = lie;
+
+	lie.len = more.len = 4;
+	now++;
+	buf_clear(&types);
+	spool_writer_add(&e->output.spool, SPOOL_STDOUT, "z\n", 2);
+	away_news(e->output.away);
+	CHECK(ftruncate(e->output.spool.order, 0) == 0);
+	mark(RANKS, 3);
+	lie.slot = more.slot = e->slot;
+	away_say(e->output.away, &lie, NULL);
+	sent();
+	CHECK(last.type == Ntaken && !(last.flags & FLAG_FD));
+	away_say(e->output.away, &more, NULL);
+	CHECK(sent() == 1 && last.type == Ntaken);
+	CHECK(sent() == 0);
+}
+
 int
 main(void)
 {
@@ -201,6 +227,7 @@ main(void)
 	test_order();
 	test_next_process(dir);
 	test_quit();
+	test_harm();
 	for (int i = 0; i <= RANKS; i++)
 		spool_writer_close(&ranks[i].output.spool);
 	away_drop(ranks[RANKS].output.away);
