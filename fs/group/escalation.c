@@ -262,6 +262,16 @@ escalation_ended(struct subtask *j)
 		return;
 	w->escalation.timer =
 	    loop_timer(daemon_.loop, milliseconds(g->set.grace), on_grace_over, w);
+	event_task_failed(w);
+}
+
+void
+escalation_end_grace(struct task *w)
+{
+	if (w->escalation.step || !w->escalation.timer)
+		return;
+	loop_timer_del(w->escalation.timer);
+	on_grace_over(w);
 }
 
 static void

@@ -13,7 +13,8 @@
  * A rank takes the signal when Python raises KeyboardInterrupt, or runs the program's own handler.
  * From then on the handlers run to their end, however long that takes. A second request repeats the
  * KeyboardInterrupt, and unblocks a rank in whose handlers that is not raised, but never kills.
- * After a failure, step 1 is delayed by `grace` seconds.
+ * After a failure, step 1 is delayed by `grace` seconds, unless all others wait for ranks that have
+ * ended (vain_wait.c).
  */
 #ifndef ESCALATION_H
 #define ESCALATION_H
@@ -26,6 +27,9 @@ void escalation_ended(struct subtask *j);
 void escalation_interrupt(struct task *w, enum interrupt_why why);
 /* Sends only the signal, to this one rank, which must be working on the subtask. */
 void escalation_signal(struct subtask *j, enum interrupt_why why);
+/* The ranks that work on it are freed as if `grace` was over. No effect if it is, or if none has
+ * failed. */
+void escalation_end_grace(struct task *w);
 /* Starts the `timeout` timer. */
 void escalation_deadline(struct task *w);
 /* The task has ended: requests a rebuild of the process group if its ranks may be out of step. */

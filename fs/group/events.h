@@ -41,8 +41,10 @@ void event_watch_reported(struct rank *k, uint32_t number, enum clock clock, uin
     enum watched what, struct slice where, struct slice text);
 void event_subtask_over(struct subtask *j);
 
-/* stall.c: a task has begun. */
+/* stall.c: a task has begun. vain_wait.c: it has failed on a rank, and others, which work on it,
+ * are given `grace`. */
 void event_task_began(struct task *w);
+void event_task_failed(struct task *w);
 /* lifecycle.c: the process group has been rebuilt; the group may have become idle, or `idle` has
  * changed. */
 void event_rebuilt(struct group *g);

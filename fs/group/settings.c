@@ -610,7 +610,7 @@ static const struct verb verbs[] = {
     {"preload", "[MODULE...]", "modules to import before ranks are forked", 0, WORDS_MAX, 0, do_preload, SETTING(print_words, preload)},
     {"external", "[K...|none]", "ranks that are processes of other programs; rankK/env shows how they join", 0, WORDS_MAX, 0, do_external, SETTING(print_external, external)},
     {"timeout", "S|off", "seconds that a cell may take", 1, 1, VERB_ANYTIME, SECONDS_OR_OFF(timeout)},
-    {"grace", "S|off", "seconds between a rank's failure and unblocking the others", 1, 1, VERB_ANYTIME, SECONDS_OR_OFF(grace)},
+    {"grace", "S|off", "seconds that others have after a rank's failure, if they can end", 1, 1, VERB_ANYTIME, SECONDS_OR_OFF(grace)},
     {"killafter", "S|off", "seconds until a rank that runs no Python is killed", 1, 1, VERB_ANYTIME, SECONDS_OR_OFF(killafter)},
     {"stall", "S|off", "report a stall after this long without progress", 1, 1, VERB_ANYTIME, SECONDS_OR_OFF(stall)},
     {"idle", "S|off", "seconds until an unused group is stopped", 1, 1, VERB_ANYTIME, SECONDS_OR_OFF(idle, .changed = event_rested)},

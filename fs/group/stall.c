@@ -710,6 +710,34 @@ stall_pace(const struct stall_sample *s)
 	return s->pace;
 }
 
+/* Has one of the ranks that are waited for ended its part of the cell? */
+static bool
+waits_for_ended(const struct stall_sample *s, const struct verdict *v)
+{
+	bool ended = false;
+
+	for (int i = 0; i < v->n; i++)
+		ended |= s->places[v->ranks[i]].state == PLACE_ENDED ||
+			 s->places[v->ranks[i]].state == PLACE_LOST;
+	return ended;
+}
+
+void
+stall_in_vain(const struct stall_sample *s, struct rank_set *ranks)
+{
+	struct verdicts found = verdict_find(s->places, s->n, s->took);
+
+	for (size_t i = 0; i < found.n; i++)
+		for (int k = 0; k < found.list[i].waiting_n && waits_for_ended(s, &found.list[i]);
+		     k++) {
+			const struct rank_place *p = &s->places[found.list[i].waiting[k]];
+
+			if (strcmp(p->in, "-") != 0 && !p->aside)
+				rank_set_add(ranks, p->rank);
+		}
+	verdict_free_all(&found);
+}
+
 void
 stall_cancel(struct stall_sample *s)
 {

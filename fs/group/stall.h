@@ -25,6 +25,9 @@ void stall_ask(struct stall_sample *s);
 const char *stall_verdict(const struct stall_sample *s);
 const char *stall_straggler(const struct stall_sample *s);
 const char *stall_pace(const struct stall_sample *s);
+/* In fn: adds the ranks whose main thread, it is certain, waits in a collective for one that has
+ * ended its part. */
+void stall_in_vain(const struct stall_sample *s, struct rank_set *ranks);
 /* The sample is no longer wanted: fn will not be called. */
 void stall_cancel(struct stall_sample *s);
 

@@ -98,7 +98,9 @@ task_stop_timers(struct task *w)
 	loop_timer_del(e->stall_timer);
 	loop_timer_del(e->ended_timer);
 	loop_timer_del(e->queued_timer);
-	e->timer = e->deadline = e->stall_timer = e->ended_timer = e->queued_timer = NULL;
+	loop_timer_del(e->vain_timer);
+	e->timer = e->deadline = e->stall_timer = e->ended_timer = e->queued_timer = e->vain_timer =
+	    NULL;
 }
 
 void

@@ -72,15 +72,16 @@ struct task_times {
 	uint64_t begin_ns, end_ns; /* now_ns(): the wall clock may be set in between */
 };
 
-/* The state of unblocking (escalation.c) and watching (stall.c) a task's ranks. */
+/* The state of unblocking (escalation.c, vain_wait.c) and watching (stall.c) a task's ranks. */
 struct task_escalation {
 	struct timer *timer, *deadline, *stall_timer, *ended_timer, *queued_timer;
-	uint64_t stall_seen;  /* hash of the last sample */
-	uint64_t stall_since; /* now_ns() of the first such sample */
-	uint64_t stall_told;  /* of the one of which an event has told, or stall_since */
-	uint64_t *recorded;   /* by rank, a hash of how far torch's recorders last said it is */
-	bool stalled;	      /* nothing has moved for `stall` seconds, and a rank waits */
-	uint64_t second_step; /* now_ns() when step 2 began */
+	struct timer *vain_timer; /* vain_wait.c */
+	uint64_t stall_seen;	  /* hash of the last sample */
+	uint64_t stall_since;	  /* now_ns() of the first such sample */
+	uint64_t stall_told;	  /* of the one of which an event has told, or stall_since */
+	uint64_t *recorded;	  /* by rank, a hash of how far torch's recorders last said it is */
+	bool stalled;		  /* nothing has moved for `stall` seconds, and a rank waits */
+	uint64_t second_step;	  /* now_ns() when step 2 began */
 	uint64_t asked; /* now_ns() of the last interrupt request, which covers all its ranks */
 	int step;
 	bool broken_within;	/* a steer within it was interrupted */

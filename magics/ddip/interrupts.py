@@ -12,7 +12,7 @@ class Timeout(KeyboardInterrupt):
 
 
 class PeerFailed(KeyboardInterrupt):
-    """The cell failed on another rank, and `grace` is over."""
+    """The cell failed on another rank, which this one waited for, or `grace` is over."""
 
 
 class Stopped(KeyboardInterrupt):
