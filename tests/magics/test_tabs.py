@@ -133,6 +133,7 @@ def test_ended_ranks():
             f"%%dip -S tabs\nif rank:\n    while not os.path.exists({nb.gate!r}):\n"
             "        time.sleep(0.05)\nprint(rank)"
         )
+        nb.until(begun, "ranks 0-1: %dip --replay 2 -S tabs shows their output again")
         nb.until(begun, "['0 ✓', '1 …']")
         nb.open_gate()
         nb.finish(begun)

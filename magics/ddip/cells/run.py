@@ -287,7 +287,7 @@ def _view(
         return views.make(sink, seen, files, quiet, elapsed)
     states, failures = functools.partial(_states, cell), functools.partial(_failures, cell)
     state = functools.partial(_state, cell)
-    return tabs.Tabs(sink, seen, files, elapsed, states, failures, state)
+    return tabs.Tabs(sink, cell.number, seen, files, elapsed, states, failures, state)
 
 
 def _states(cell, asks):

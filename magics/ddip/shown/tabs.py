@@ -175,7 +175,7 @@ class _Pane:
 
 
 class Tabs:
-    """A View of several ranks as tabs.
+    """A View of several ranks as tabs, in the cell of this number.
 
     states(asks): rank -> what it does in this cell, in a word or two, for those that run it; None:
     nobody knows; asks: all ranks in which collective they are. failures(): rank -> what is known of
@@ -186,6 +186,7 @@ class Tabs:
     def __init__(
         self,
         sink: Output,
+        number: int,
         seen: Iterable[int],
         files: Callable[[int, str], str],
         progress: Elapsed,
@@ -196,6 +197,7 @@ class Tabs:
         from ipywidgets import HTML, Layout, Tab, VBox
 
         self.sink = sink
+        self._number = number
         self.seen = set(seen)
         self._order = sorted(seen)
         self._states, self._failures, self._state = states, failures, state
@@ -366,7 +368,8 @@ class Tabs:
         """Displays the widget; when the cell has ended, what takes its place. It stays if there is
         output that HTML does not show, such as another widget."""
         outputs = [output for pane in self._panes.values() for output in pane.outputs()]
-        data = {"text/plain": f"ranks {len(self._order)}"}
+        again = f"%dip --replay {self._number} -S tabs shows their output again"
+        data = {"text/plain": f"{rank_lists.name(self._order)}: {again}"}
         if ended:
             data = {"text/plain": self._text(), "text/html": self._html()}
         if not (ended and all(map(_is_shown_by_html, outputs))):
