@@ -16,9 +16,10 @@ enum {
 	SCRATCH = MAX(2 * NUMBERS * NUMBER + (int)sizeof(union block), PIECE),
 	WORKERS = 2,
 	AT_ONCE =
-	    64 << 10,	  /* fewer bytes are combined without a thread: none is another process's */
-	SHARE = 64 << 10, /* bytes of a range that several threads make */
-	HELPERS = 2	  /* besides the one that was asked for that range */
+	    64 << 10, /* fewer bytes are combined without a thread: none is another process's */
+	PADDED_MAX = 256 << 20, /* bytes of strings that are much shorter without padding */
+	SHARE = 64 << 10,	/* bytes of a range that several threads make */
+	HELPERS = 2		/* besides the one that was asked for that range */
 };
 
 struct reduction {
@@ -279,13 +280,17 @@ make(const struct reduce_op *op, const char *what, const struct shard *parts, in
 {
 	struct reduction *r = xcalloc(1, sizeof(*r));
 	struct reduce_plan *p = &r->plan;
+	int failed;
 
 	r->memfd = -1;
 	*p = (struct reduce_plan){.op = op, .what = xstrdup(what), .n = n, .part = part};
 	pthread_mutex_init(&r->lock, NULL);
 	p->parts = xmalloc((size_t)n * sizeof(*parts));
 	memcpy(p->parts, parts, (size_t)n * sizeof(*parts));
-	if (op->plan(p, e) < 0 || open_result(r, e) < 0) {
+	failed = op->plan(p, e);
+	if (failed == 0 && p->size > INT64_MAX)
+		failed = fail(e, EFBIG, "%s.%s has more than 2^63 bytes", what, op->name);
+	if (failed < 0 || open_result(r, e) < 0) {
 		reduce_free(r);
 		return NULL;
 	}
@@ -397,6 +402,14 @@ reduce_run(struct reduction *r, struct loop *l, reduce_fn *fn, void *arg)
 	r->arg = arg;
 	for (int i = 0; i < r->plan.n; i++)
 		bytes += r->plan.parts[i].size;
+	if (r->plan.width && r->plan.size > PADDED_MAX && r->plan.size / 4 > bytes) {
+		fail(&r->err, EFBIG,
+		    "%s.%s: its strings, padded to the longest, are %llu bytes: read %s.%s.npy",
+		    r->plan.what, r->plan.op->name, (unsigned long long)r->plan.size, r->plan.what,
+		    r->plan.op->name);
+		fn(arg, &r->err);
+		return;
+	}
 	if (bytes < AT_ONCE) {
 		run_here(r);
 		return;
@@ -440,7 +453,7 @@ struct shared {
 static int
 make_shares(struct shared *s, bool asked)
 {
-	char *scratch = xmalloc(SCRATCH);
+	char *scratch = NULL;
 	bool last;
 	int failed;
 
@@ -453,6 +466,7 @@ make_shares(struct shared *s, bool asked)
 		s->begun += n;
 		s->busy++;
 		pthread_mutex_unlock(&s->lock);
+		scratch = scratch ? scratch : xmalloc(SCRATCH);
 		r = make_range(s->plan, s->offset + at, s->to + at, n, scratch, &e);
 		pthread_mutex_lock(&s->lock);
 		s->failed = s->failed ? s->failed : r;
@@ -485,7 +499,7 @@ make_read(struct maker *m, uint64_t offset, char *p, size_t n)
 	const struct reduction *r = (const struct reduction *)m;
 	struct shared *s;
 	struct err e;
-	int failed;
+	int failed, helpers;
 
 	n = offset < r->plan.size ? (size_t)MIN(r->plan.size - offset, (uint64_t)n) : 0;
 	if (r->plan.joined && !r->plan.width) {
@@ -496,7 +510,9 @@ make_read(struct maker *m, uint64_t offset, char *p, size_t n)
 	*s = (struct shared){.plan = &r->plan, .offset = offset, .to = p, .n = n, .users = 1};
 	pthread_mutex_init(&s->lock, NULL);
 	pthread_cond_init(&s->idle, NULL);
-	for (size_t begun = SHARE; begun < n && s->users <= HELPERS; begun += SHARE)
+	/* one thread stays free: a part may map a file whose read then needs it */
+	helpers = MIN(copy_idle() - 1, HELPERS);
+	for (size_t begun = SHARE; begun < n && s->users <= helpers; begun += SHARE)
 		s->users++;
 	for (int i = s->users; i > 1; i--)
 		copy_call(help, s);
@@ -541,6 +557,15 @@ int
 reduce_result(const struct reduction *r)
 {
 	return r->memfd;
+}
+
+int
+reduce_take_result(struct reduction *r)
+{
+	int fd = r->memfd;
+
+	r->memfd = -1;
+	return fd;
 }
 
 bool

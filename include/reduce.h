@@ -40,6 +40,8 @@ void reduce_cancel(struct reduction *r);
 /* The memfd with the bytes of the result; -1 if there is none (same, over all ranks). The reduction
  * keeps ownership. */
 int reduce_result(const struct reduction *r);
+/* The same, and the caller becomes the owner. */
+int reduce_take_result(struct reduction *r);
 /* `OP KIND ITEMSIZE SHAPE DTYPE` of the result; for a part, the lines that it begins with. */
 const char *reduce_line(const struct reduction *r);
 /* The operation, and the type and count of the numbers that it combines. False: the parts are not

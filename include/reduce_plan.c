@@ -56,36 +56,56 @@ set_line(struct reduce_plan *p, const struct shard *shape, size_t itemsize, stru
 	p->line = buf_take(&b);
 }
 
-/* The result is the parts' bytes, concatenated. */
-static void
-set_bytes(struct reduce_plan *p, const struct shard *shape)
+/* Sums and products are UINT64_MAX if they would be more: reduce.c refuses such sizes. */
+static uint64_t
+plus(uint64_t a, uint64_t b)
 {
-	const struct shard *widest = &p->parts[0];
+	return __builtin_add_overflow(a, b, &a) ? UINT64_MAX : a;
+}
+
+static uint64_t
+times(uint64_t a, uint64_t b)
+{
+	return __builtin_mul_overflow(a, b, &a) ? UINT64_MAX : a;
+}
+
+/* The result is the parts' bytes, concatenated; strings are padded to the longest. */
+static int
+set_bytes(struct reduce_plan *p, const struct shard *shape, struct err *e)
+{
+	const struct shard *first = &p->parts[0], *widest = first;
 
 	p->joined = true;
 	for (int i = 1; i < p->n; i++) {
 		const struct shard *x = &p->parts[i];
 
+		if (x->itemsize != first->itemsize && !shard_both_strings(first, x))
+			return fail(e, EBADMSG,
+			    "%s: the elements of rank %d have %zu bytes, of rank %d %zu", p->what,
+			    first->rank, first->itemsize, x->rank, x->itemsize);
 		if (x->itemsize > widest->itemsize)
 			widest = x;
-		if (x->itemsize != p->parts[0].itemsize)
+		if (x->itemsize != first->itemsize)
 			p->width = widest->itemsize;
 	}
-	for (int i = 0; i < p->n; i++)
-		p->size += p->width ? shard_elements(&p->parts[i], 0) * p->width : p->parts[i].size;
+	for (int i = 0; i < p->n; i++) {
+		const struct shard *x = &p->parts[i];
+
+		p->size = plus(p->size, p->width ? times(shard_elements(x, 0), p->width) : x->size);
+	}
 	set_line(p, shape, widest->itemsize, widest->dtype);
+	return 0;
 }
 
 /* Python's numbers, lists and other objects are left to Python, which gets them all. */
 static int
-plan_objects(struct reduce_plan *p)
+plan_objects(struct reduce_plan *p, struct err *e)
 {
 	struct shard shape = {.dims = 1};
 
 	for (int i = 0; i < p->n; i++)
-		shape.shape[0] += p->parts[i].size;
-	set_bytes(p, &shape);
-	return 0;
+		shape.shape[0] = plus(shape.shape[0], p->parts[i].size);
+	return set_bytes(p, &shape, e);
 }
 
 int
@@ -96,13 +116,12 @@ reduce_plan_stack(struct reduce_plan *p, struct err *e)
 	if (check_alike(p, 0, e) < 0)
 		return -e->no;
 	if (shard_is_object(&shape))
-		return plan_objects(p);
+		return plan_objects(p, e);
 	if (shape.dims == SHARD_DIMS)
 		return fail(e, EOPNOTSUPP, "%s has too many axes for one more", p->what);
 	memmove(shape.shape + 1, shape.shape, (size_t)shape.dims++ * sizeof(*shape.shape));
 	shape.shape[0] = (uint64_t)p->n;
-	set_bytes(p, &shape);
-	return 0;
+	return set_bytes(p, &shape, e);
 }
 
 int
@@ -113,14 +132,13 @@ reduce_plan_join(struct reduce_plan *p, struct err *e)
 	if (check_alike(p, 1, e) < 0)
 		return -e->no;
 	if (shard_is_object(&shape))
-		return plan_objects(p);
+		return plan_objects(p, e);
 	if (shape.dims == 0)
 		return fail(e, EOPNOTSUPP, "%s has no axis that could be joined: read %s.gather",
 		    p->what, p->what);
 	for (int i = 1; i < p->n; i++)
-		shape.shape[0] += p->parts[i].shape[0];
-	set_bytes(p, &shape);
-	return 0;
+		shape.shape[0] = plus(shape.shape[0], p->parts[i].shape[0]);
+	return set_bytes(p, &shape, e);
 }
 
 /* The type of sums that do not yet include all ranks, so that they are rounded only once, at the
@@ -166,7 +184,7 @@ reduce_plan_numbers(struct reduce_plan *p, struct err *e)
 	if (check_alike(p, 0, e) < 0)
 		return -e->no;
 	if (shard_is_object(first))
-		return plan_objects(p);
+		return plan_objects(p, e);
 	if (set_types(p, e) < 0)
 		return -e->no;
 	if (p->of->reals > 1 && !p->op->adds)
@@ -178,7 +196,7 @@ reduce_plan_numbers(struct reduce_plan *p, struct err *e)
 		out = slice_text("int64"); /* the number of true elements */
 	out = wide_type(p, out);
 	p->out = dtype_find(out);
-	p->size = shard_elements(first, 0) * p->out->reals * p->out->size;
+	p->size = times(shard_elements(first, 0), p->out->reals * p->out->size);
 	set_line(p, first, p->out->size * p->out->reals, out);
 	return 0;
 }

@@ -75,6 +75,19 @@ shard_elements(const struct shard *p, int axis)
 	return n;
 }
 
+/* Are these the bytes of its elements, and not too many to count? */
+static bool
+has_bytes(const struct shard *p, uint64_t size)
+{
+	uint64_t elements = 1, bytes;
+
+	for (int i = 0; i < p->dims; i++)
+		if (__builtin_mul_overflow(elements, p->shape[i], &elements))
+			return false;
+	return !__builtin_mul_overflow(elements, (uint64_t)p->itemsize, &bytes) && bytes == size &&
+	       MAX(elements, bytes) <= INT64_MAX;
+}
+
 int
 shard_parse(struct shard *p, int rank, const struct source *source, uint64_t size, struct err *e)
 {
@@ -99,7 +112,7 @@ shard_parse(struct shard *p, int rank, const struct source *source, uint64_t siz
 		p->of = line;
 	p->at = (uint64_t)(head.p - source->head);
 	p->size = size - p->at;
-	if (shard_elements(p, 0) * p->itemsize != p->size)
+	if (size < p->at || !has_bytes(p, p->size))
 		return fail(e, EBADMSG, "rank %d's part is not as long as it says", rank);
 	return 0;
 }
@@ -174,7 +187,7 @@ shard_both_strings(const struct shard *a, const struct shard *b)
 {
 	/* '<U12' or '|S3', in quotes */
 	return a->of.n > 3 && b->of.n > 3 && memcmp(a->of.p, b->of.p, 3) == 0 &&
-	       a->of.p[0] == '\'' && strchr("US", a->of.p[2]);
+	       a->of.p[0] == '\'' && memchr("US", a->of.p[2], 2);
 }
 
 bool

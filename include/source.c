@@ -71,7 +71,8 @@ source_permits(const struct source *s)
 	struct iovec here = {&nothing, 1}, there = {NULL, 1};
 
 	/* there is no memory at NULL, but what may not be read fails otherwise */
-	if (process_vm_readv(s->pid, &here, 1, &there, 1, 0) < 0 && errno != EFAULT)
+	if (fault("copy.process", EPERM) ||
+	    (process_vm_readv(s->pid, &here, 1, &there, 1, 0) < 0 && errno != EFAULT))
 		return -errno;
 	return syscall(SYS_pidfd_send_signal, s->pidfd, 0, NULL, 0) < 0 ? -ESRCH : 0;
 }
@@ -333,6 +334,17 @@ copy_later(const struct source *s, uint64_t offset, size_t n,
 		add(j);
 	else
 		run_now(j);
+}
+
+int
+copy_idle(void)
+{
+	int n;
+
+	pthread_mutex_lock(&lock);
+	n = MAX(idle - waiting, 0);
+	pthread_mutex_unlock(&lock);
+	return n;
 }
 
 void

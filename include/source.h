@@ -90,6 +90,8 @@ void copy_stop(void); /* call after the last job */
 void copy_later(const struct source *s, uint64_t offset, size_t n,
     void (*fn)(void *arg, const char *p, ssize_t n), void *arg);
 
+/* The number of copy threads that have no job now. */
+int copy_idle(void);
 /* Calls fn(arg) on a copy thread. */
 void copy_call(void (*fn)(void *arg), void *arg);
 

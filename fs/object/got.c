@@ -35,6 +35,8 @@ got_free(struct got *x)
 void
 got_open(struct got *x)
 {
+	if (x->use == GOT_HEAD)
+		return;
 	x->pidfd = fault("pull.pidfd", EMFILE) ? -1 : (int)syscall(SYS_pidfd_open, x->rank.pid, 0);
 	x->pidfd_errno = errno;
 }

@@ -15,10 +15,10 @@ struct pull_rank {
 
 /* How the bytes are needed. */
 enum got_use {
-	GOT_READ,   /* piece by piece, wherever they are */
-	GOT_HOST,   /* all of them, in memory of this host */
-	GOT_HEAD,   /* only a head, if the bytes after it are the result that was asked about */
-	GOT_COMBINE /* the same, or left on a GPU to be combined there */
+	GOT_READ,    /* piece by piece, wherever they are */
+	GOT_HOST,    /* all of them, in memory of this host */
+	GOT_COMBINE, /* the same, or left on a GPU to be combined there */
+	GOT_HEAD     /* only a head, if the bytes after it are the result that was asked about */
 };
 
 struct got {

@@ -25,7 +25,7 @@ struct pull {
 	struct pull_rank *ranks;
 	struct got whole; /* the view of the result, from the first rank */
 	struct reduction *reduction;
-	bool running;		     /* the reduction */
+	bool running, combined;	     /* the reduction: it is at work; its result is complete */
 	bool brought;		     /* the parts are copies of what lies on GPUs */
 	struct maker *maker;	     /* makes the result when it is read; NULL: it exists */
 	struct gpu_combine *on_gpus; /* the reduction on GPUs; NULL: not running */
@@ -117,6 +117,22 @@ on_unused(void *arg, const struct err *e)
 
 static void combine(struct pull *p);
 static void run(struct pull *p);
+static void ask_view(struct pull *p, enum got_use use);
+
+/* Puts the result behind the head of the view: what exists of it, or what makes it. */
+static void
+add_result(struct pull *p, struct got *x)
+{
+	if (p->combined) {
+		x->source.kind = SOURCE_FD;
+		x->source.fd = x->fd = reduce_take_result(p->reduction);
+		release_parts(p);
+		return;
+	}
+	p->maker = reduce_maker(p->reduction, daemon_.loop, on_unused, p);
+	x->source.kind = SOURCE_MAKER;
+	x->source.maker = p->maker;
+}
 
 /* The first rank has made the view, or could not. */
 static void
@@ -128,10 +144,11 @@ on_view(struct pull *p)
 		release_parts(p);
 		ended(p, &x->err);
 	} else if (x->head_only && x->size == x->head.n + reduce_size(p->reduction)) {
-		p->maker = reduce_maker(p->reduction, daemon_.loop, on_unused, p);
-		x->source.kind = SOURCE_MAKER;
-		x->source.maker = p->maker;
+		add_result(p, x);
 		ended(p, &x->err);
+	} else if (p->combined) {
+		got_free(x);
+		ask_view(p, GOT_HOST);
 	} else {
 		got_free(x);
 		run(p);
@@ -211,7 +228,8 @@ ask(struct pull *p, struct got *x, enum got_use use, const char *op, int fd)
 	    .ranks = rank,
 	    .rank_count = x->rank_count,
 	    .use = use,
-	    .fd = -1};
+	    .fd = -1,
+	    .pidfd = -1};
 	got_open(x);
 	x->tag = agent_tag(rank->agent, rank->slot, x->rank_count > 1 ? Treduce : Tget, on_got, x);
 	p->left++;
@@ -233,16 +251,26 @@ is_here(const struct pull *p, const struct pull_rank *rank, struct err *e)
 	return false;
 }
 
-/* Has the first rank make the view. op, fd: of what; "": of its own object. */
+/* Has the first rank make the view of the result, or of its own object if texts are compared. */
 static void
-ask_view(struct pull *p, enum got_use use, const char *op, int fd)
+ask_view(struct pull *p, enum got_use use)
 {
+	bool own = compares_fingerprints(p);
 	struct err why;
 
 	if (is_here(p, &p->got[0].rank, &why))
-		ask(p, &p->whole, use, op, fd);
+		ask(p, &p->whole, use, own ? "" : reduce_line(p->reduction),
+		    own || use == GOT_HEAD ? -1 : reduce_result(p->reduction));
 	else
 		ended(p, &why);
+}
+
+/* Can it be that the view is a head, and then the result as it lies? */
+static bool
+may_lie(const struct pull *p)
+{
+	return p->name.view->as_it_lies && reduce_is_data(p->reduction) &&
+	       reduce_size(p->reduction) > SMALL;
 }
 
 static void
@@ -252,10 +280,9 @@ on_combined(void *arg, const struct err *e)
 	bool more = !e->no && p->fn;
 
 	p->running = false;
-	if (more && compares_fingerprints(p))
-		ask_view(p, GOT_HOST, "", -1);
-	else if (more && reduce_result(p->reduction) >= 0)
-		ask_view(p, GOT_HOST, reduce_line(p->reduction), reduce_result(p->reduction));
+	p->combined = more;
+	if (more && (compares_fingerprints(p) || reduce_result(p->reduction) >= 0))
+		ask_view(p, may_lie(p) ? GOT_HEAD : GOT_HOST);
 	else
 		ended(p, e);
 }
@@ -360,14 +387,16 @@ run(struct pull *p)
 	reduce_run(p->reduction, daemon_.loop, on_combined, p);
 }
 
-/* May the result be made when it is read? Copies of what lies on GPUs are kept for a moment only,
- * if the result is smaller. */
+/* May the result be made when it is read? Copies, of what lies on GPUs or on other hosts, are kept
+ * for a moment only if the result is smaller. */
 static bool
 may_wait(const struct pull *p)
 {
-	return p->name.view->as_it_lies && reduce_is_data(p->reduction) &&
-	       reduce_size(p->reduction) > SMALL &&
-	       !(p->brought && p->name.op->reads->fold[KIND_FLOAT]);
+	bool copies = p->brought;
+
+	for (int i = 0; i < p->n; i++)
+		copies |= p->got[i].source.kind == SOURCE_FD || !p->got[i].rank.agent->here;
+	return may_lie(p) && !(copies && p->name.op->reads->fold[KIND_FLOAT]);
 }
 
 static void
@@ -382,7 +411,7 @@ combine(struct pull *p)
 	if (away) {
 		combine_on_gpus(p);
 	} else if (may_wait(p)) {
-		ask_view(p, GOT_HEAD, reduce_line(p->reduction), -1);
+		ask_view(p, GOT_HEAD);
 	} else {
 		run(p);
 	}

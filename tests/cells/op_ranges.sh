@@ -185,6 +185,12 @@ END
 fi
 cell 'vast = None'
 
+# strings that would be much longer padded: in ranges they cost nothing
+cell 'texts = np.array(["a" * (80000 if rank == 1 else 1)] + [""] * (1000 if rank == 2 else 0))'
+is 'strings as one text' "$(errno read "$V/texts.cat.json")" EFBIG
+like 'what to read' "$(tail -n 1 "$G/error")" 'texts.cat: .*: read texts.cat.npy'
+is 'strings in ranges' "$(tail -c 4 "$V/texts.cat.npy" | od -An -tu1 | xargs)" '0 0 0 0'
+
 # arrays that map files of the mount itself: their readers wait for reads that are answered meanwhile
 cell 'mapped = np.load(f"'"$G"'/rank{rank}/vars/x.npy", mmap_mode="r")' || bad 'the cell that maps'
 cell 'next_rank = (rank + 1) % world_size

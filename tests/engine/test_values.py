@@ -452,6 +452,8 @@ class Others(Case):
         self.refuses(EOPNOTSUPP, "read x.mean.safetensors", values.get, "x", "npy", wide)
         vast = values.get("x", "npy", f"blank {1 << 46} mean tensor 8 {1 << 43} float64")
         self.assertEqual(vast.size - len(vast.head), 1 << 46)
+        beyond = values.get("x", "npy", f"blank {1 << 60} mean tensor 8 {1 << 57} float64")
+        self.assertFalse(beyond.blank or beyond.size)  # there are no addresses for it
 
     def test_png(self):
         for value in (

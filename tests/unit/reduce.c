@@ -392,6 +392,8 @@ check_refusals(struct loop *l)
 {
 	const size_t sizes[] = {4, 8}, eights[] = {8, 8};
 	const void *data[] = {"abcdefgh", "abcdefgh"};
+	static char wide[60000];
+	char *many;
 	struct shard p;
 	struct err e = {0};
 	struct source s;
@@ -409,8 +411,32 @@ check_refusals(struct loop *l)
 	    data, eights, 2, NULL));
 	CHECK(!run(l, &reduce_cat, (const char *[]){"array 8 - int64", "array 8 - int64"}, data,
 	    eights, 2, NULL));
+	/* elements of another size than their type has; sizes that no number holds */
+	CHECK(!run(l, &reduce_cat, (const char *[]){"array 4 1 int32", "array 8 1 int32"}, data,
+	    sizes, 2, NULL));
+	CHECK(outcome.no == EBADMSG && strstr(outcome.text, "rank 0 have 4 bytes, of rank 1 8"));
+	CHECK(!run(l, &reduce_gather, (const char *[]){"object 4 1 str", "object 8 1 str"}, data,
+	    sizes, 2, NULL));
+	CHECK(!run(l, &reduce_gather,
+	    (const char *[]){"array 0 9223372036854775807 '|S0'", "array 8 1 '|S8'"}, data,
+	    (const size_t[]){0, 8}, 2, NULL));
+	CHECK(!run(l, &reduce_cat,
+	    (const char *[]){"array 0 9223372036854775807 '|S0'", "array 8 1 '|S8'"}, data,
+	    (const size_t[]){0, 8}, 2, NULL));
+	CHECK(outcome.no == EFBIG && strstr(outcome.text, "x.cat has more than"));
+	/* 300 MB as one memory, of 5 MB of strings */
+	many = xcalloc(5000, 1);
+	CHECK(
+	    !run(l, &reduce_cat, (const char *[]){"array 1 5000 '|S1'", "array 60000 1 '|S60000'"},
+		(const void *[]){many, wide}, (const size_t[]){5000, sizeof(wide)}, 2, NULL));
+	CHECK(outcome.no == EFBIG && strstr(outcome.text, "300060000 bytes: read x.cat.npy"));
+	free(many);
+	s = memory("array 4 0 int32\n", 16);
+	CHECK(shard_parse(&p, 3, &s, 3, &e) == -EBADMSG);
 	for (const char *const *bad = (const char *const[]){"", "array", "array 4 2 int32",
-		 "array 4 2 int32\nabc", "array 4 2,,2 int32\nabcd", NULL};
+		 "array 4 2 int32\nabc", "array 4 2,,2 int32\nabcd",
+		 "array 4 4611686018427387905 int32\nabcd", "array 1 4294967296,4294967296 int8\n",
+		 "array 0 4294967296,4294967296 '|S0'\n", NULL};
 	     *bad; bad++) {
 		s = memory(*bad, strlen(*bad));
 		CHECK(shard_parse(&p, 3, &s, strlen(*bad), &e) == -EBADMSG);

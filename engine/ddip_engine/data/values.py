@@ -151,10 +151,13 @@ def get(
     path, name = name, _shown(name)
     if op.startswith(_BLANK):
         _, size, op = op.split(" ", 2)
-        made, lies = _whole(export, name, view, op, blank(int(size)))
+        data = blank(int(size))
+        if data is None:
+            return Export()
+        made, lies = _whole(export, name, view, op, data)
         return Export(made.head, size=made.size, blank=True) if lies else Export()
     if fd >= 0:
-        data = Incoming(fd, os.fstat(fd).st_size).looked_at()
+        data = Incoming(fd, os.fstat(fd).st_size).data()
         made, lies = _whole(export, name, view, op, data)
         return Export(made.head, fd=fd, size=made.size) if lies else made
     if op == "same":

@@ -199,9 +199,13 @@ _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ct
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 
 
-def blank(size: int) -> memoryview:
-    """Memory to look at that nothing has been written to, and that takes none: a memoryview."""
-    return _map(-1, size, mmap.PROT_READ, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+def blank(size: int) -> memoryview | None:
+    """Memory that nothing has been written to, nor can be, and that takes none. None: this process
+    has no addresses for so much."""
+    try:
+        return _map(-1, size, mmap.PROT_READ, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError:
+        return None
 
 
 class Incoming:
@@ -221,13 +225,6 @@ class Incoming:
         if self.size < _COPIED:
             return memoryview(bytearray(os.pread(self._fd, self.size, 0)))
         return _map(self._fd, self.size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE)
-
-    def looked_at(self) -> memoryview:
-        """All bytes for an object that nobody writes to, not even this process: however many they
-        are, they need no memory that is not there. Python is not told, as torch would warn."""
-        if self.size < _COPIED:
-            return self.data()
-        return _map(self._fd, self.size, mmap.PROT_READ, mmap.MAP_SHARED)
 
     def text(self) -> str:
         """All bytes as text. Raises EngineError(EBADMSG)."""
