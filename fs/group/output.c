@@ -168,10 +168,9 @@ output_end(struct rank *k)
 }
 
 size_t
-output_take(struct rank *k, int stream, struct slice bytes)
+output_take(struct rank *k, int stream, struct slice bytes, struct err *e)
 {
-	struct err e;
-	struct spool_writer *w = writer(k, &e);
+	struct spool_writer *w = writer(k, e);
 	uint64_t before;
 
 	if (!w)
@@ -184,11 +183,13 @@ output_take(struct rank *k, int stream, struct slice bytes)
 void
 output_place(struct rank *k, struct spool_mark *at)
 {
-	struct err e;
+	struct err e = {0};
 	struct spool_writer *w = writer(k, &e);
 
 	if (w)
 		*at = spool_writer_cut(w);
+	else if (e.no) /* its positions are those of files elsewhere */
+		*at = output_now(k);
 }
 
 /* ---- following ---- */

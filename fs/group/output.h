@@ -21,8 +21,8 @@ void output_close(struct rank *k);
  * until output_end(). Returns 0, or -errno with *e set. */
 int output_begin(struct rank *k, struct err *e);
 void output_end(struct rank *k);
-/* Returns how many of the bytes are lost: there is no room on this disk. */
-size_t output_take(struct rank *k, int stream, struct slice bytes);
+/* Returns how many of the bytes are lost: *e says why, or else there is no room on this disk. */
+size_t output_take(struct rank *k, int stream, struct slice bytes, struct err *e);
 /* at: as the agent says, in the files that it writes. Sets it to the same place in those here. */
 void output_place(struct rank *k, struct spool_mark *at);
 /* Reads a rank's index to its end (k->output.tail) and reports each stream that grew. */

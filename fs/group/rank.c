@@ -346,14 +346,16 @@ on_mark(struct rank *k, struct msg *m)
 	event_output_mark(k, tag, &at);
 }
 
-/* host: where there is no room for it; NULL: here. */
+/* host: where there is no room for it; NULL: here. why: what else it was; NULL: nothing. */
 static void
-output_lost(struct rank *k, uint64_t bytes, const char *host)
+output_lost(struct rank *k, uint64_t bytes, const char *host, const struct err *why)
 {
 	struct err e = {0};
 
 	/* the same text each time, so that `error` counts it and keeps its other entries */
-	if (host)
+	if (why)
+		fail(&e, why->no, "output of rank %d is lost: %s", k->number, why->text);
+	else if (host)
 		fail(&e, ENOSPC,
 		    "output of rank %d is lost: host %s has no room for it in DDIP_STATE, TMPDIR "
 		    "or /var/tmp",
@@ -368,15 +370,16 @@ output_lost(struct rank *k, uint64_t bytes, const char *host)
 static void
 on_output(struct rank *k, struct msg *m)
 {
+	struct err e = {0};
 	struct slice data;
 	uint8_t stream;
 	size_t lost;
 
 	if (wire_unpack(m, Noutput, NULL, &stream, &data) < 0 || stream >= SPOOL_STREAMS)
 		return;
-	lost = output_take(k, stream, data);
+	lost = output_take(k, stream, data, &e);
 	if (lost)
-		output_lost(k, lost, NULL);
+		output_lost(k, lost, NULL, e.no ? &e : NULL);
 }
 
 static void
@@ -392,7 +395,7 @@ on_dropped(struct rank *k, struct msg *m)
 		journal_event(
 		    k->g, "output-unsent rank=%d bytes=%llu", k->number, (unsigned long long)bytes);
 	else
-		output_lost(k, bytes, a && !a->here ? k->host->name : NULL);
+		output_lost(k, bytes, a && !a->here ? k->host->name : NULL, NULL);
 }
 
 static void
