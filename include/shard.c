@@ -187,7 +187,7 @@ shard_both_strings(const struct shard *a, const struct shard *b)
 {
 	/* '<U12' or '|S3', in quotes */
 	return a->of.n > 3 && b->of.n > 3 && memcmp(a->of.p, b->of.p, 3) == 0 &&
-	       a->of.p[0] == '\'' && memchr("US", a->of.p[2], 2);
+	       a->of.p[0] == '\'' && (a->of.p[2] == 'U' || a->of.p[2] == 'S');
 }
 
 bool
