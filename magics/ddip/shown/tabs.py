@@ -308,7 +308,7 @@ class Tabs:
             if first is not None:
                 self._tab.selected_index = self._order.index(first)
         self._draw()
-        self._region.draw(self._progress.last_line(), last=True)
+        self._region.draw(self._progress.last_line(bool(self._failed)), last=True)
         self._show(ended=True)
         self.sink.flush()
 
