@@ -66,7 +66,7 @@ OTHERWISE = {"a shell", "help", "a group", "recursion", "an exit"}
 # What is named otherwise: the cell, the rank of a value, the time, an address.
 _SAME = (
     (r"\x1b\[[0-9;]*m", ""),
-    (r"<pre [^>]*>Out\[0:\d+\]: </pre>", ""),
+    (r"<pre [^>]*><span [^>]*>Out\[0:\d+\]:</span> </pre>", ""),
     (r"^Out\[0:\d+\]:[ \n]", ""),
     (r"(Cell In\[\d+\], line |<cell \d+>:|\S*/ipykernel_\d+/\d+\.py:)(\d+)", r"CELL:\2"),
     (r"\d+\.py|<cell \d+>", "FILE"),
