@@ -160,7 +160,7 @@ class Trimmed(unittest.TestCase):
         names = SimpleNamespace(
             owns=lambda file: file == "cell", hides=lambda frame: frame.whose == "engine"
         )
-        at = cell._cut(at, names)
+        at = cell._cut(at, names, False)
         self.assertEqual(Entry.sets, 1)
         kept = 0
         while at is not None:
