@@ -727,14 +727,18 @@ stall_in_vain(const struct stall_sample *s, struct rank_set *ranks)
 {
 	struct verdicts found = verdict_find(s->places, s->n, s->took);
 
-	for (size_t i = 0; i < found.n; i++)
-		for (int k = 0; k < found.list[i].waiting_n && waits_for_ended(s, &found.list[i]);
-		     k++) {
-			const struct rank_place *p = &s->places[found.list[i].waiting[k]];
+	for (size_t i = 0; i < found.n; i++) {
+		const struct verdict *v = &found.list[i];
+
+		if (!waits_for_ended(s, v))
+			continue;
+		for (int k = 0; k < v->waiting_n; k++) {
+			const struct rank_place *p = &s->places[v->waiting[k]];
 
 			if (strcmp(p->in, "-") != 0 && !p->aside)
 				rank_set_add(ranks, p->rank);
 		}
+	}
 	verdict_free_all(&found);
 }
 
