@@ -56,7 +56,6 @@ def main(env: dict[str, str], phases: str) -> NoReturn:
     ddip_module.install()
     faulthandler.enable(2)
     faulthandler.register(_ddip.stack_signal(), _ddip.stack_fd(), all_threads=True)
-    faulthandler.register(_ddip.look_signal(), _ddip.look_fd(), all_threads=False)
     _ddip.stack_begin(flight.describe)
     _ddip.notify("Nstarted", state.pid, 0, phases, facts.lines())
     patches.tell_to(functools.partial(_ddip.notify, "Npatch"), state.pid)

@@ -511,8 +511,6 @@ static PyMethodDef methods[] = {
     {"disconnect", py_disconnect, METH_NOARGS, "Ends all connections of torch's gloo groups"},
     {"stack_signal", py_stack_signal, METH_NOARGS, "The signal to register faulthandler for"},
     {"stack_fd", py_stack_fd, METH_NOARGS, "The memfd for faulthandler to write to"},
-    {"look_signal", py_look_signal, METH_NOARGS, "As stack_signal(), for the main thread alone"},
-    {"look_fd", py_look_fd, METH_NOARGS, "As stack_fd(), for the main thread alone"},
     {"stack_begin", py_stack_begin, METH_O, "Faulthandler has been registered"},
     {"flight_find", py_flight_find, METH_NOARGS, "Which recorders are asked without the GIL?"},
     {"flight_groups", py_flight_groups, METH_O, "flight_groups(lines)"},

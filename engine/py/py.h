@@ -114,7 +114,6 @@
  *   stack_signal() -> int      the real-time signal to register faulthandler for: our handler calls
  *                              it and reports when the dump is complete
  *   stack_fd() -> int          the memfd for faulthandler to write to
- *   look_signal(), look_fd()   the same, for dumps of the main thread alone
  *   stack_begin(describe)      faulthandler is registered: dumps may be requested. describe() -> bytes
  *                              tells what goes with them: see flight.py. Any thread calls it
  *   flight_find() -> int       which of torch's flight recorders C asks without the GIL: 1 that of
@@ -212,8 +211,6 @@ PyObject *py_nccl_measure(PyObject *module, PyObject *args);
 /* py_stack.c */
 PyObject *py_stack_signal(PyObject *module, PyObject *unused);
 PyObject *py_stack_fd(PyObject *module, PyObject *unused);
-PyObject *py_look_signal(PyObject *module, PyObject *unused);
-PyObject *py_look_fd(PyObject *module, PyObject *unused);
 PyObject *py_stack_begin(PyObject *module, PyObject *describe);
 PyObject *py_flight_find(PyObject *module, PyObject *unused);
 PyObject *py_flight_groups(PyObject *module, PyObject *lines);

@@ -489,7 +489,6 @@ rank_start(const struct rank_fds *g)
 	rank_queue_init(&rank_rescue);
 	rank_request_init();
 	rank_stack_open();
-	rank_look_open();
 	self.loop = loop_new();
 	rank_stack_init(self.loop);
 	rank_look_init(self.loop);

@@ -414,18 +414,18 @@ void rank_store_shut(void);    /* ends waits for the store */
 /* Sets the command that ps shows for this process, truncated to the room available. */
 void rank_title(const char *text);
 
-/* rank_gil.c: on the I/O thread, but for rank_gil_begin(). */
+/* rank_gil.c: on the I/O thread, but for rank_gil_begin() and rank_gil_take(). */
+enum gil_job { GIL_STACK = 1, GIL_LOOK = 2 }; /* what rank_stack.c, rank_look.c wants */
+
 void rank_gil_init(struct loop *l);
-/* Python runs: take() waits for the GIL, and its result is passed to drop(). */
-void rank_gil_begin(int (*take)(void), void (*drop)(int state));
-/* Calls then() when the GIL is held; or without it, if it could not be had in 0.3 s, because code
- * outside of Python or a thread of Python's keeps it, or Python does not run. One request at a
- * time. */
-void rank_gil_hold(void (*then)(bool held));
-void rank_gil_release(void); /* also if it is not held */
-/* Called by take(): the thread that has the GIL now runs Python code, or no longer does. */
-void rank_gil_runs(bool python);
-unsigned long rank_gil_thread(void); /* the thread that holds it; 0: not started */
+/* Python runs: run(), called by a thread of its own, waits for the GIL and does the jobs. */
+void rank_gil_begin(void (*run)(void));
+/* Has a job done, and then rank_stack_found() called; nothing while Python does not run. */
+void rank_gil_want(enum gil_job job);
+/* Called by run() with the GIL: the jobs, as bits, that are still wanted. */
+unsigned rank_gil_take(void);
+/* It is no longer wanted. Returns false if it is being done. */
+bool rank_gil_forget(enum gil_job job);
 
 /* rank_flight.c: what torch's flight recorders know of the groups. */
 enum flight_recorder { FLIGHT_GLOO, FLIGHT_NCCL, FLIGHT_RECORDERS };
@@ -447,13 +447,13 @@ char rank_flight_state(void); /* the main thread's now, as in proc(5) */
  * and what the recorders have said since, as flight.h has it. */
 void rank_flight_print(struct buf *out);
 
-/* rank_look.c: where the main thread is, at several looks. On the I/O thread, but for
- * rank_look_begin(). */
-int rank_look_signal(void);
-int rank_look_fd(void);
+/* rank_look.c: where the main thread is, at several looks. On the I/O thread, but for those that
+ * are called with the GIL. */
 void rank_look_init(struct loop *l);
-void rank_look_open(void);  /* before Python starts */
-void rank_look_begin(void); /* after faulthandler has registered its handler */
+/* Python runs: call() has it call the main thread, at any time. With the GIL. */
+void rank_look_begin(void (*call)(void));
+bool rank_look_is_wanted(void);		 /* with the GIL */
+void rank_look_seen(struct slice stack); /* with the GIL: of the main thread, if it is wanted */
 /* Looks a number of times in about this long, then sends Rlook; or what was found in the last few
  * seconds. */
 void rank_look_ask(uint64_t tag, uint32_t span_ms);
@@ -464,12 +464,13 @@ int rank_stack_signal(void);
 int rank_stack_fd(void);
 void rank_stack_init(struct loop *l); /* on the I/O thread's loop */
 void rank_stack_open(void);	      /* before Python starts */
-/* After faulthandler has registered its handler; for the GIL see rank_gil_begin(). has_gil: does
- * this thread hold it? Called by a signal handler; NULL: that cannot be known. */
-void rank_stack_begin(int (*take_gil)(void), void (*drop_gil)(int state), int (*has_gil)(void));
-/* What Python says of the rank's collectives, for the request that is being answered. Called by the
- * thread that has just taken the GIL. */
-void rank_stack_describe(struct slice text);
+/* After faulthandler has registered its handler; for run see rank_gil_begin(). has_gil: does this
+ * thread hold it? Called by a signal handler; NULL: that cannot be known. */
+void rank_stack_begin(void (*run)(void), int (*has_gil)(void));
+/* With the GIL: the stacks of all threads, and what Python says of the rank's collectives, for the
+ * request that is being answered. */
+void rank_stack_describe(struct slice text, struct slice described);
+void rank_stack_found(void); /* that may have been done */
 void rank_stack_ask(uint64_t tag);
 
 #endif

@@ -1,108 +1,66 @@
 /*
- * Looks at the main thread a number of times, for whoever asks in which lines it mostly is. On a
- * signal faulthandler writes the stack of the thread that takes it, wherever that is. The GIL is
- * not waited for, as a dump of all threads does: the thread gives it up at some lines sooner than
- * at others, and would be seen at these. A stack within a wait for other ranks is left out.
+ * Looks at the main thread a number of times, for whoever asks in which lines it mostly is. Each
+ * look is taken by the first that has the GIL: the main thread itself, which Python calls between
+ * two instructions, or a thread that waits for the GIL. The latter alone would not do: the main
+ * thread gives it up at some lines sooner than at others, and would be seen at these. A stack
+ * within a wait for other ranks is left out.
  */
 #define _GNU_SOURCE
 #include "rank/rank.h"
-#include <errno.h>
-#include <fcntl.h>
-#include <signal.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 /* LOOKS: of one request. SPREAD: times between them are up to this many eighths of a mean one, so
  * that no step of a program is in time with them. KEPT_S: so long what was found is the reply. */
-enum { LOOKS = 20, SPREAD = 8, KEPT_S = 5, SPAN_MAX_MS = 2000, DUMP_SIZE = 8 << 10 };
+enum { LOOKS = 20, SPREAD = 8, KEPT_S = 5, SPAN_MAX_MS = 2000 };
 
 static struct {
-	int fd;
-	void (*python)(int); /* faulthandler's handler; NULL: Python is not running yet */
+	void (*call)(void); /* has Python call the main thread; NULL: it is not running yet */
 	struct loop *loop;
 	struct timer *timer; /* of the next look */
 	uint64_t tags[64];
 	size_t waiting;
 	uint32_t span_ms;
-	int left;	  /* looks that are still to be begun */
-	bool sleeps;	  /* the main thread did, before the last look */
-	uint64_t ended;	  /* now_ns(); 0: nothing is kept */
-	struct buf found; /* the stacks */
-	unsigned sent;	  /* signals */
-	_Atomic unsigned taken;
-	_Atomic(const char *) in; /* where the main thread was, as rank_collective */
-} look = {.fd = -1};
-
-int
-rank_look_signal(void)
-{
-	return SIGRTMAX - 5;
-}
-
-int
-rank_look_fd(void)
-{
-	return look.fd;
-}
-
-static void
-on_signal(int signo)
-{
-	int saved = errno;
-
-	look.in = rank_collective_aside ? NULL : rank_collective;
-	if (look.python)
-		look.python(signo);
-	look.taken++;
-	errno = saved;
-}
-
-/* A program may have set the signal's handler anew: by default it would end the process. */
-static bool
-is_handled(void)
-{
-	struct sigaction now;
-
-	return sigaction(rank_look_signal(), NULL, &now) == 0 && now.sa_handler == on_signal;
-}
-
-static void
-handle(void)
-{
-	struct sigaction act = {.sa_handler = on_signal, .sa_flags = SA_RESTART | SA_ONSTACK};
-
-	/* faulthandler writes one dump at a time, and skips another */
-	sigaddset(&act.sa_mask, rank_stack_signal());
-	if (sigaction(rank_look_signal(), &act, NULL) < 0)
-		die("look signal: %s", strerror(errno));
-}
+	int left;	     /* looks that are still to be begun */
+	int missed;	     /* whose times have passed before the next was taken */
+	uint64_t ended;	     /* now_ns(); 0: nothing is kept */
+	struct buf found;    /* the stacks */
+	_Atomic bool wanted; /* a look has begun, and was not taken */
+	_Atomic bool slept;  /* the main thread did, when it began */
+	pthread_mutex_t lock;
+	struct buf seen; /* the stack of the last look; guarded by lock */
+} look = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 void
-rank_look_open(void)
+rank_look_begin(void (*call)(void))
 {
-	look.fd = memfd_create("ddip-look", MFD_CLOEXEC);
-	if (look.fd < 0 || fcntl(look.fd, F_SETFL, O_APPEND) < 0)
-		die("looks: %s", strerror(errno));
-	handle();
-}
-
-void
-rank_look_begin(void)
-{
-	struct sigaction theirs;
-
-	if (sigaction(rank_look_signal(), NULL, &theirs) < 0)
-		die("look signal: %s", strerror(errno));
-	look.python = theirs.sa_handler;
-	handle();
+	look.call = call;
 }
 
 void
 rank_look_init(struct loop *l)
 {
 	look.loop = l;
+}
+
+bool
+rank_look_is_wanted(void)
+{
+	return look.wanted;
+}
+
+/* Keeps it, unless the thread waited for others: in a backward, it slept. */
+void
+rank_look_seen(struct slice stack)
+{
+	const char *in = rank_collective_aside ? NULL : rank_collective;
+	bool waited = in && (strcmp(in, "backward") != 0 || look.slept);
+
+	pthread_mutex_lock(&look.lock);
+	buf_clear(&look.seen);
+	if (!waited)
+		buf_add(&look.seen, stack.p, stack.n);
+	look.wanted = false;
+	pthread_mutex_unlock(&look.lock);
 }
 
 static void
@@ -121,31 +79,27 @@ reply(void)
 	look.waiting = 0;
 }
 
-static void
-clear(void)
-{
-	if (ftruncate(look.fd, 0) < 0)
-		note("look: %s", strerror(errno));
-}
-
-/* Keeps the stack of the last look, unless the thread waited for others: in a backward, it slept.
- */
+/* Takes what the last look saw. Where the main thread was in one call all the time, it was for
+ * those, too, that could not be taken meanwhile. */
 static void
 take(void)
 {
-	const char *in = look.in;
-	bool waited = in && (strcmp(in, "backward") != 0 || look.sleeps);
-	ssize_t n = 0;
+	struct buf seen;
 
-	if (look.taken != look.sent)
-		return; /* it is in an uninterruptible call */
-	if (!waited)
-		n = pread(look.fd, buf_reserve(&look.found, DUMP_SIZE), DUMP_SIZE, 0);
-	if (n > 0) {
-		look.found.n += (size_t)n;
+	if (look.wanted) {
+		look.missed++;
+		return;
+	}
+	pthread_mutex_lock(&look.lock);
+	seen = look.seen;
+	look.seen = (struct buf){0};
+	pthread_mutex_unlock(&look.lock);
+	for (int i = 0; seen.n && i <= look.missed; i++) {
+		buf_add(&look.found, seen.p, seen.n);
 		buf_addc(&look.found, '\n');
 	}
-	clear();
+	look.missed = 0;
+	buf_free(&seen);
 }
 
 static void on_time(void *arg);
@@ -156,10 +110,11 @@ next(void)
 	uint64_t mean = look.span_ms / LOOKS, some = now_ns() / NS_PER_US % SPREAD;
 
 	look.left--;
-	if (look.taken == look.sent && look.python && is_handled()) {
-		look.sleeps = rank_flight_state() != 'R';
-		look.sent++;
-		syscall(SYS_tgkill, getpid(), getpid(), rank_look_signal());
+	if (look.call && !look.wanted) {
+		look.slept = rank_flight_state() != 'R';
+		look.wanted = true;
+		look.call();
+		rank_gil_want(GIL_LOOK);
 	}
 	look.timer = loop_timer(look.loop, mean / 2 + mean * some / (SPREAD - 1), on_time, NULL);
 }
@@ -192,7 +147,6 @@ rank_look_ask(uint64_t tag, uint32_t span_ms)
 	rank_look_forget();
 	look.span_ms = MIN(span_ms, (uint32_t)SPAN_MAX_MS);
 	look.left = LOOKS;
-	clear(); /* an earlier signal may have been taken since */
 	next();
 }
 
@@ -204,7 +158,12 @@ rank_look_forget(void)
 	loop_timer_del(look.timer);
 	look.timer = NULL;
 	look.ended = 0;
+	look.missed = 0;
+	look.wanted = false;
 	buf_free(&look.found);
+	pthread_mutex_lock(&look.lock);
+	buf_free(&look.seen);
+	pthread_mutex_unlock(&look.lock);
 	if (looked)
 		reply(); /* nothing, rather than what another cell does */
 }

@@ -1,11 +1,11 @@
 /*
- * Reports where Python is: on a signal, faulthandler writes the stacks of all threads to a memfd
- * without the GIL. Another thread holds the GIL meanwhile, because faulthandler crashes if Python
- * code in other threads changes the stacks that it walks. If the GIL can't be had, C code holds it:
- * nothing changes if that is C code of the main thread, which takes the signal. Otherwise, as if
- * the machine has stood still and Python runs in another thread, nothing is dumped, and it is tried
- * again. Our handler calls faulthandler's, to know when the dump is done. faulthandler's own
- * chaining raises the signal again, which may arrive late, or without a dump.
+ * Reports where Python is. The stacks of all threads are found with the GIL (rank_gil.c), so that
+ * they stand still. If it can't be had because C code of the main thread keeps it, nothing changes
+ * either: on a signal, faulthandler writes the stacks to a memfd. It must not do so while Python
+ * code runs, also in the thread that takes the signal: for a moment within each call the
+ * interpreter's list of frames can't be walked (CPython 3.11 to 3.13 crash). Our handler calls
+ * faulthandler's, to know when the dump is done. faulthandler's own chaining raises the signal
+ * again, which may arrive late, or without a dump.
  */
 #define _GNU_SOURCE
 #include "rank/rank.h"
@@ -19,7 +19,13 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
+
+/* After so many ticks, each of which may last longer while the machine stands still, C code must
+ * be holding the GIL, if the main thread sleeps or has run for so long: Python code gives it up
+ * sooner. */
+enum { TICK_MS = 10, TICKS = 30, RUN_NS = 20000000 };
 
 enum { STACK_MS = 1000, FORGET_NS = 2000000000 };
 
@@ -28,19 +34,21 @@ static struct {
 	void (*python)(int); /* faulthandler's handler; NULL: Python is not running yet */
 	int (*has_gil)(void);
 	struct loop *loop;
-	struct timer *limit;
+	struct timer *limit, *tick;
+	clockid_t clock; /* the CPU time of the main thread */
+	uint64_t ran;	 /* at the first tick */
+	int ticks;
 	uint64_t tags[64];
 	size_t waiting;
 	/* Dumps: now_ns() of the last request; the number of signals sent, and handled. */
 	uint64_t asked, sent, ended;
-	bool complete; /* there is a dump, but not all that goes with it */
-	/* What Python says beside the stacks; a thread that waited for the GIL writes it. */
+	bool complete; /* there are the stacks, but not all that goes with them */
+	/* What a thread with the GIL has found, and what Python says beside it. */
 	pthread_mutex_t lock;
-	struct buf described; /* guarded by lock */
+	struct buf text, described; /* guarded by lock */
 	/* The signal may arrive late, when the GIL is no longer held; then there is no dump. */
-	_Atomic bool wanted, dumping;
-	_Atomic bool held;    /* the GIL, so that nothing changes */
-	_Atomic bool refused; /* no dump: another thread might have changed its stack meanwhile */
+	_Atomic bool wanted;
+	_Atomic bool refused; /* no dump: the main thread has not got the GIL */
 } stack = {.fd = -1, .done = -1, .lock = PTHREAD_MUTEX_INITIALIZER};
 
 int
@@ -61,14 +69,12 @@ on_signal(int signo)
 	int saved = errno;
 	uint64_t one = 1;
 
-	stack.dumping = true;
 	if (stack.python && stack.wanted) {
-		if (stack.held || (stack.has_gil && stack.has_gil()))
+		if (stack.has_gil && stack.has_gil())
 			stack.python(signo);
 		else
 			stack.refused = true;
 	}
-	stack.dumping = false;
 	/* Nothing can be done about a failure here; the timeout then sends the reply. */
 	if (write(stack.done, &one, sizeof(one)) < 0)
 		errno = saved;
@@ -92,11 +98,13 @@ rank_stack_open(void)
 	/* appending: a late dump must not write at its old offset in the truncated file */
 	if (stack.fd < 0 || stack.done < 0 || fcntl(stack.fd, F_SETFL, O_APPEND) < 0)
 		die("stacks: %s", strerror(errno));
+	if (pthread_getcpuclockid(pthread_self(), &stack.clock) != 0)
+		die("the main thread's clock");
 	handle();
 }
 
 void
-rank_stack_begin(int (*take_gil)(void), void (*drop_gil)(int state), int (*has_gil)(void))
+rank_stack_begin(void (*run)(void), int (*has_gil)(void))
 {
 	struct sigaction theirs;
 
@@ -105,47 +113,42 @@ rank_stack_begin(int (*take_gil)(void), void (*drop_gil)(int state), int (*has_g
 	stack.python = theirs.sa_handler;
 	stack.has_gil = has_gil;
 	handle();
-	rank_gil_begin(take_gil, drop_gil);
+	rank_gil_begin(run);
 }
 
 void
-rank_stack_describe(struct slice text)
+rank_stack_describe(struct slice text, struct slice described)
 {
 	pthread_mutex_lock(&stack.lock);
+	buf_clear(&stack.text);
+	buf_add(&stack.text, text.p, text.n);
 	buf_clear(&stack.described);
-	buf_add(&stack.described, text.p, text.n);
+	buf_add(&stack.described, described.p, described.n);
 	pthread_mutex_unlock(&stack.lock);
 }
 
-/* Takes what Python has said since the request; empty if it has not. */
-static struct buf
-take_description(void)
-{
-	struct buf taken;
-
-	pthread_mutex_lock(&stack.lock);
-	taken = stack.described;
-	stack.described = (struct buf){0};
-	pthread_mutex_unlock(&stack.lock);
-	return taken;
-}
-
-/* Removes the thread that holds the GIL: "Thread 0x… (most recent call first):", its frames. */
+/* Takes what a thread with the GIL has found since the request; empty if none has. */
 static void
-leave_out_holder(struct buf *text)
+take(struct buf *text, struct buf *described)
 {
-	char name[64], *at, *next;
+	pthread_mutex_lock(&stack.lock);
+	*text = stack.text;
+	*described = stack.described;
+	stack.text = stack.described = (struct buf){0};
+	pthread_mutex_unlock(&stack.lock);
+}
 
-	snprintf(name, sizeof(name), "Thread 0x%0*lx ", (int)sizeof(long) * 2, rank_gil_thread());
-	buf_add(text, "", 1);
-	text->n--;
-	at = strstr(text->p, name);
-	if (!at)
+/* Appends what faulthandler has written. */
+static void
+take_dump(struct buf *text)
+{
+	struct stat st;
+	ssize_t n;
+
+	if (fstat(stack.fd, &st) < 0 || st.st_size == 0)
 		return;
-	next = strstr(at, "\n\n");
-	next = next ? next + 2 : text->p + text->n;
-	memmove(at, next, (size_t)(text->p + text->n - next));
-	text->n -= (size_t)(next - at);
+	n = pread(stack.fd, buf_reserve(text, (size_t)st.st_size), (size_t)st.st_size, 0);
+	text->n += (size_t)MAX(n, (ssize_t)0);
 }
 
 /* Replies to all waiting requests with what has been written. */
@@ -153,18 +156,13 @@ static void
 answer(const char *remark)
 {
 	const char *in = rank_collective;
-	struct buf text = {0}, body = {0}, described = take_description();
+	struct buf text, described, body = {0};
 	struct msg m;
-	struct stat st;
 
-	if (fstat(stack.fd, &st) == 0 && st.st_size > 0) {
-		char *bytes = buf_reserve(&text, (size_t)st.st_size);
-		ssize_t n = pread(stack.fd, bytes, (size_t)st.st_size, 0);
-
-		text.n += (size_t)MAX(n, (ssize_t)0);
-		leave_out_holder(&text);
-	}
-	if (remark)
+	take(&text, &described);
+	if (!text.n)
+		take_dump(&text);
+	if (!text.n && remark)
 		buf_adds(&text, remark);
 	rank_flight_print(&described);
 	for (size_t i = 0; i < stack.waiting; i++) {
@@ -178,10 +176,10 @@ answer(const char *remark)
 	}
 	stack.waiting = 0;
 	stack.wanted = stack.complete = false;
-	if (!stack.dumping) /* else when that has ended */
-		rank_gil_release();
+	rank_gil_forget(GIL_STACK);
+	loop_timer_del(stack.tick);
 	loop_timer_del(stack.limit);
-	stack.limit = NULL;
+	stack.tick = stack.limit = NULL;
 	buf_free(&text);
 	buf_free(&described);
 	buf_free(&body);
@@ -197,14 +195,76 @@ is_handled(void)
 }
 
 static void
-send_signal(bool held)
+send_signal(void)
 {
-	stack.held = held;
 	stack.refused = false;
 	stack.wanted = true;
 	stack.sent++;
 	if (is_handled())
 		syscall(SYS_tgkill, getpid(), getpid(), rank_stack_signal());
+}
+
+static uint64_t
+main_ran_ns(void)
+{
+	struct timespec t = {0};
+
+	clock_gettime(stack.clock, &t);
+	return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
+}
+
+/* Python would have given up the GIL; a thread that waits to run, or is stopped, cannot. */
+static bool
+is_in_c(void)
+{
+	return ++stack.ticks >= TICKS &&
+	       (rank_flight_state() == 'S' || main_ran_ns() - stack.ran > RUN_NS);
+}
+
+static void
+on_tick(void *arg)
+{
+	bool in_c = is_in_c() && rank_gil_forget(GIL_STACK);
+
+	stack.tick = in_c ? NULL : loop_timer(stack.loop, TICK_MS, on_tick, NULL);
+	if (in_c)
+		send_signal();
+}
+
+static void
+find(void)
+{
+	stack.ticks = 0;
+	stack.ran = main_ran_ns();
+	stack.wanted = false;
+	if (!stack.python) {
+		send_signal();
+		return;
+	}
+	stack.tick = loop_timer(stack.loop, TICK_MS, on_tick, NULL);
+	rank_gil_want(GIL_STACK);
+}
+
+static void
+on_complete(void)
+{
+	loop_timer_del(stack.tick);
+	stack.tick = NULL;
+	stack.complete = true;
+	if (!rank_flight_waits())
+		answer(NULL);
+}
+
+void
+rank_stack_found(void)
+{
+	bool found;
+
+	pthread_mutex_lock(&stack.lock);
+	found = stack.text.n;
+	pthread_mutex_unlock(&stack.lock);
+	if (stack.waiting && found && !stack.complete)
+		on_complete();
 }
 
 static void
@@ -216,17 +276,12 @@ on_done(void *arg, uint32_t events)
 		return;
 	stack.ended += count;
 	/* an earlier dump may end only now, after the reply was sent without its end */
-	if (stack.waiting && (!stack.wanted || stack.ended < stack.sent))
+	if (!stack.waiting || !stack.wanted || stack.ended < stack.sent)
 		return;
-	rank_gil_release();
-	if (stack.waiting && stack.refused) {
-		stack.wanted = false;
-		rank_gil_hold(send_signal);
-		return;
-	}
-	stack.complete = stack.waiting;
-	if (stack.complete && !rank_flight_waits())
-		answer(NULL);
+	if (stack.refused)
+		find();
+	else
+		on_complete();
 }
 
 static void
@@ -239,14 +294,11 @@ on_flight(void)
 static void
 on_limit(void *arg)
 {
-	struct stat st;
-
 	stack.limit = NULL;
-	answer(fstat(stack.fd, &st) == 0 && st.st_size > 0 ? NULL
-	       : stack.refused ? "(no stack: another thread keeps the interpreter's lock)\n"
-	       : !stack.wanted
-		   ? "(no stack: Python has not come to it)\n"
-		   : "(the main thread takes no signals: it is in an uninterruptible call)\n");
+	answer(stack.refused   ? "(no stack: another thread keeps the interpreter's lock)\n"
+	       : !stack.wanted ? "(no stack: Python has not come to it)\n"
+			       : "(the main thread takes no signals: it is in an uninterruptible "
+				 "call)\n");
 }
 
 void
@@ -270,10 +322,10 @@ rank_stack_ask(uint64_t tag)
 		stack.sent = stack.ended = 0;
 	stack.asked = now_ns();
 	stack.refused = false;
-	rank_stack_describe((struct slice){0});
+	rank_stack_describe((struct slice){0}, (struct slice){0});
 	if (ftruncate(stack.fd, 0) < 0)
 		note("stack: %s", strerror(errno));
 	stack.limit = loop_timer(stack.loop, STACK_MS, on_limit, NULL);
 	rank_flight_ask();
-	rank_gil_hold(send_signal);
+	find();
 }

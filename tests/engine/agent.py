@@ -195,23 +195,48 @@ def check_stacks(a):
     same(a.finish(0, tag)[0].outcome, 2)
 
 
+CALLS = """
+def same(x): return x
+for _ in range(1500): list(map(same, range(1000)))
+"""
+
+KEEPS_GIL = """
+import ctypes, time
+def in_c(): ctypes.PyDLL(None).usleep(300000)
+print('on')
+for _ in range(4): in_c()
+"""
+
+
 def check_looks(a):
-    """Several looks at the main thread: its stack alone, without the GIL."""
+    """Several looks at the main thread: its stack alone."""
     head = b"Stack (most recent call first):"
     same(a.call("Tlook", 0, 0).text.count(b"line 1 in <module>"), 0)  # between cells
     before = len(a.spool(0, "stdout"))
-    source = "import ctypes\ndef in_c(): ctypes.PyDLL(None).pause()\nprint('on'); in_c()"
+    source = "import time\ndef sleeps(): time.sleep(60)\nprint('on'); sleeps()"
     tag = a.ask("Trun", 0, 76, 1, source, mark=True)
     until(lambda: len(a.spool(0, "stdout")) > before, what="the cell")
-    r = a.call("Tlook", 0, 200)  # the signals end pause(), and with it the cell
-    assert head in r.text and b"line 2 in in_c" in r.text and b"Thread" not in r.text, r.text
+    r = a.call("Tlook", 0, 200)
+    assert r.text.count(b"line 2 in sleeps") > 10, r.text
+    assert r.text.startswith(head) and b"Thread" not in r.text, r.text
     same(r.span_ms, 200)
-    same(a.finish(0, tag)[0].outcome, 0)
     same(a.call("Tlook", 0, 100).text, r.text)
-    for _ in range(10):
-        tag = a.ask("Trun", 0, 77, 1, RECURSIVE, mark=True)
-        assert b"<no Python frame>" not in a.call("Tlook", 0, 100).text
+    a.send("Nintr", 0, 76, 0)
+    same(a.finish(0, tag)[0].outcome, 2)
+    for source in [RECURSIVE] * 10 + [CALLS] * 40:
+        tag = a.ask("Trun", 0, 77, 1, source, mark=True)
+        assert b"<no Python frame>" not in a.call("Tlook", 0, 40).text
         same(a.finish(0, tag)[0].outcome, 0)
+
+
+def check_looks_in_c(a):
+    """C code that keeps the GIL counts for as long as it takes."""
+    before = len(a.spool(0, "stdout"))
+    tag = a.ask("Trun", 0, 78, 1, KEEPS_GIL, mark=True)
+    until(lambda: len(a.spool(0, "stdout")) > before, what="the cell")
+    text = a.call("Tlook", 0, 1000).text
+    assert text.count(b"line 3 in in_c") > 10, text
+    same(a.finish(0, tag)[0].outcome, 0)
 
 
 def check_stacks_of_threads(a):
@@ -312,6 +337,7 @@ def test_ranks():
         check_services(a)
         check_stacks(a)
         check_looks(a)
+        check_looks_in_c(a)
         check_stacks_of_threads(a)
         check_death(a, 0)
         a.spawn(1, name="rank1")

@@ -95,7 +95,7 @@ def _probed(signum: int, frame: FrameType | None) -> None:
         _ddip.probed(signum, frame)
 
 
-_OURS = {_ddip.probe_signal(), _ddip.stack_signal(), _ddip.look_signal()}
+_OURS = {_ddip.probe_signal(), _ddip.stack_signal()}
 
 
 def install() -> None:
