@@ -1,4 +1,5 @@
-/* Bytes that are pushed: written once, mapped by every rank of the host. */
+/* Bytes that are pushed: written once, mapped by every rank of the host. That all ranks take them,
+ * or none, is group/queue.c's. */
 #include "object/push.h"
 #include "object/write_behind.h"
 #include <errno.h>

@@ -1,6 +1,6 @@
 /*
- * Knows which variable names exist. A lookup holds its directory's lock, so it never blocks for
- * long.
+ * Knows which variable names exist, and lists them. A lookup holds its directory's lock, so it
+ * never blocks for long.
  */
 #include "tree/var_names.h"
 #include "group/external.h"
