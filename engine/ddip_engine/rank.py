@@ -23,7 +23,7 @@ import _ddip
 from ddip_engine import facts, hooks, interface, patches, raised, service, state
 from ddip_engine.cells import cell as cells
 from ddip_engine.cells import ddip_module, libraries, run, shell, steer, streams
-from ddip_engine.data import clone_load, gpu, gpu_lost, table, values
+from ddip_engine.data import clone_load, frames, gpu, gpu_lost, table, values
 from ddip_engine.data.view import Incoming, one_line
 from ddip_engine.groups import collectives, dist, flight, repair, selftest
 from ddip_engine.state import Cancelled, EngineError
@@ -54,6 +54,7 @@ def main(env: dict[str, str], phases: str) -> NoReturn:
     run.install()
     libraries.install()
     ddip_module.install()
+    frames.install()
     faulthandler.enable(2)
     faulthandler.register(_ddip.stack_signal(), _ddip.stack_fd(), all_threads=True)
     _ddip.stack_begin(flight.describe)

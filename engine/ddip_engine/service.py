@@ -16,7 +16,6 @@ import collections
 import errno
 import gc
 import os
-import sys
 import time
 
 # by name, before a program's gevent puts its own in their places
@@ -211,7 +210,7 @@ def _raise() -> list[int]:
     modules gets time to finish first."""
     now = time.monotonic()
     # in no variable: this function's frame is among them, and a cycle would keep what they hold
-    names = {t: imports.under_way(frame) for t, frame in sys._current_frames().items()}
+    names = {t: imports.under_way(frame) for t, frame in _ddip.current_frames().items()}
     names = {thread: found for thread, found in names.items() if found}
     for thread in [each for each in _importing if each not in names]:
         del _importing[thread]

@@ -114,8 +114,16 @@
  *   stack_signal() -> int      the real-time signal to register faulthandler for: our handler calls
  *                              it and reports when the dump is complete
  *   stack_fd() -> int          the memfd for faulthandler to write to
+ *   look_signal() -> int, looked(signo, frame)  the signal for a look at the main thread, and its
+ *                              handler
  *   stack_begin(describe)      faulthandler is registered: dumps may be requested. describe() -> bytes
  *                              tells what goes with them: see flight.py. Any thread calls it
+ *   current_frames() -> dict   sys._current_frames(), which may not be called itself
+ *   noting_tracer(function, bit)  sys.settrace or sys.setprofile, of which empty_copy() is to know
+ *   empty_copy(names)          a frame's f_locals before CPython 3.13, in a variable of the caller's:
+ *                              drops what it refers to, if nobody else has it. Not while the main
+ *                              thread is traced: it is written back then
+ *   flight_ready() -> bool     this thread may ask torch's recorder of NCCL
  *   flight_find() -> int       which of torch's flight recorders C asks without the GIL: 1 that of
  *                              gloo, 2 that of NCCL; torch must be loaded
  *   flight_groups(lines)       bytes: what they are asked for, see rank/flight.h
@@ -212,6 +220,12 @@ PyObject *py_nccl_measure(PyObject *module, PyObject *args);
 PyObject *py_stack_signal(PyObject *module, PyObject *unused);
 PyObject *py_stack_fd(PyObject *module, PyObject *unused);
 PyObject *py_stack_begin(PyObject *module, PyObject *describe);
+PyObject *py_look_signal(PyObject *module, PyObject *unused);
+PyObject *py_looked(PyObject *module, PyObject *args);
+PyObject *py_current_frames(PyObject *module, PyObject *unused);
+PyObject *py_noting_tracer(PyObject *module, PyObject *args);
+PyObject *py_empty_copy(PyObject *module, PyObject *names);
+PyObject *py_flight_ready(PyObject *module, PyObject *unused);
 PyObject *py_flight_find(PyObject *module, PyObject *unused);
 PyObject *py_flight_groups(PyObject *module, PyObject *lines);
 PyObject *py_flight_text(PyObject *module, PyObject *args);

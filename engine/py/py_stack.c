@@ -3,8 +3,6 @@
 #include <Python.h>
 #include "py/py.h"
 #include <dlfcn.h>
-#include <stdatomic.h>
-#include <unistd.h>
 
 PyObject *
 py_stack_signal(PyObject *module, PyObject *unused)
@@ -20,6 +18,25 @@ py_stack_fd(PyObject *module, PyObject *unused)
 
 /* Objects that live as long as Python. */
 static PyObject *describe, *current_frames;
+
+/* As sys._current_frames(). CPython 3.11 collects garbage within that, while it holds a lock which
+ * each thread needs that starts or ends: a finalizer that waits for one would wait for ever. */
+static PyObject *
+frames_of_threads(void)
+{
+	int collects = PyGC_Disable();
+	PyObject *frames = PyObject_CallNoArgs(current_frames);
+
+	if (collects)
+		PyGC_Enable();
+	return frames;
+}
+
+PyObject *
+py_current_frames(PyObject *module, PyObject *unused)
+{
+	return frames_of_threads();
+}
 
 /* Appends the attribute, a string, in ASCII as faulthandler does. */
 static void
@@ -108,8 +125,9 @@ add_stacks(struct buf *out, PyObject *frames)
 static void
 find_stacks(void)
 {
+	uint64_t request = rank_stack_request();
 	PyObject *text = PyObject_CallNoArgs(describe); /* others may run meanwhile */
-	PyObject *frames = PyObject_CallNoArgs(current_frames);
+	PyObject *frames = frames_of_threads();
 	struct buf stacks = {0};
 	char *p = NULL;
 	Py_ssize_t n = 0;
@@ -118,8 +136,11 @@ find_stacks(void)
 		PyErr_Clear(); /* the answer goes without it */
 	if (frames)
 		add_stacks(&stacks, frames);
+	else
+		buf_adds(&stacks, "(no stack: Python refuses it)\n");
 	PyErr_Clear();
-	rank_stack_describe((struct slice){stacks.p, stacks.n}, (struct slice){p, (size_t)n});
+	rank_stack_describe(
+	    request, (struct slice){stacks.p, stacks.n}, (struct slice){p, (size_t)n});
 	buf_free(&stacks);
 	Py_XDECREF(frames);
 	Py_XDECREF(text);
@@ -140,7 +161,7 @@ see(PyObject *frame)
 static void
 see_from_aside(void)
 {
-	PyObject *frames = PyObject_CallNoArgs(current_frames);
+	PyObject *frames = frames_of_threads();
 
 	if (frames)
 		see(frame_of(frames, main_thread));
@@ -161,24 +182,70 @@ run_with_gil(void)
 	PyGILState_Release(state);
 }
 
-static _Atomic bool is_called; /* Python has been asked to call on_call() */
-
-/* In the main thread, between two instructions; also in a child that it has forked meanwhile. */
-static int
-on_call(void *pid)
+PyObject *
+py_look_signal(PyObject *module, PyObject *unused)
 {
-	is_called = false;
-	if ((intptr_t)pid == (intptr_t)getpid() && rank_look_is_wanted())
-		see((PyObject *)PyThreadState_GetFrame(PyThreadState_Get()));
-	return 0;
+	return PyLong_FromLong(rank_look_signal());
 }
 
-static void
-call_main_thread(void)
+PyObject *
+py_looked(PyObject *module, PyObject *args)
 {
-	if (!atomic_exchange(&is_called, true) &&
-	    Py_AddPendingCall(on_call, (void *)(intptr_t)getpid()) < 0)
-		is_called = false; /* too many are waiting */
+	int signo;
+	PyObject *frame;
+
+	if (!PyArg_ParseTuple(args, "iO:looked", &signo, &frame))
+		return NULL;
+	rank_stack_passed();
+	if (rank_look_is_wanted())
+		see(Py_NewRef(frame));
+	Py_RETURN_NONE;
+}
+
+/* Which of them are set in the main thread: 1 a tracer, 2 a profiler. Written with the GIL. */
+static unsigned tracers;
+
+/* Calls the function that sets it, and notes whether there is one. self: (function, bit). */
+static PyObject *
+set_tracer(PyObject *self, PyObject *tracer)
+{
+	PyObject *function = PyTuple_GetItem(self, 0), *result;
+	unsigned bit = (unsigned)PyLong_AsUnsignedLong(PyTuple_GetItem(self, 1));
+	unsigned before = tracers;
+	bool is_main = PyThread_get_thread_ident() == main_thread;
+
+	if (is_main && tracer != Py_None)
+		tracers |= bit;
+	result = PyObject_CallFunctionObjArgs(function, tracer, NULL);
+	if (is_main && result && tracer == Py_None)
+		tracers &= ~bit;
+	else if (is_main && !result)
+		tracers = before;
+	return result;
+}
+
+PyObject *
+py_noting_tracer(PyObject *module, PyObject *args)
+{
+	static PyMethodDef method = {"set_tracer", set_tracer, METH_O, NULL};
+
+	return PyTuple_Size(args) == 2 ? PyCFunction_New(&method, args) : Py_NewRef(Py_None);
+}
+
+PyObject *
+py_empty_copy(PyObject *module, PyObject *names)
+{
+	enum { UNSHARED = 3 }; /* references: the frame's, the caller's, this call's */
+
+	if (!tracers && PyDict_Check(names) && Py_REFCNT(names) <= UNSHARED)
+		PyDict_Clear(names);
+	Py_RETURN_NONE;
+}
+
+PyObject *
+py_flight_ready(PyObject *module, PyObject *unused)
+{
+	return PyBool_FromLong(rank_flight_ready());
 }
 
 PyObject *
@@ -226,6 +293,5 @@ py_stack_begin(PyObject *module, PyObject *function)
 	main_thread = PyThread_get_thread_ident();
 	describe = Py_NewRef(function);
 	rank_stack_begin(run_with_gil, has_gil);
-	rank_look_begin(call_main_thread);
 	Py_RETURN_NONE;
 }

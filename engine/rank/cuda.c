@@ -191,6 +191,23 @@ cuda_device_count(int *n, struct err *e)
 }
 
 int
+cuda_device_in_use(void)
+{
+	int (*state)(int device, unsigned *flags, int *active);
+	void *driver = dlopen("libcuda.so.1", RTLD_NOLOAD | RTLD_LAZY);
+	unsigned flags;
+	int active = 0, device = 0;
+
+	if (!driver)
+		return -1;
+	*(void **)&state = dlsym(driver, "cuDevicePrimaryCtxGetState");
+	while (state && state(device, &flags, &active) == 0 && !active)
+		device++;
+	dlclose(driver);
+	return active ? device : -1;
+}
+
+int
 cuda_use(int device, struct err *e)
 {
 	device_in_use = device;

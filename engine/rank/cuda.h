@@ -31,6 +31,8 @@ const char *cuda_lost_text(void);
  * cuda_use(): like most calls, it creates a context on the current device. */
 int cuda_thread_begin(struct err *e);
 int cuda_device_count(int *n, struct err *e);
+/* A device on which this process has a context already; -1: none. Loads no library. */
+int cuda_device_in_use(void);
 int cuda_use(int device, struct err *e); /* for this thread's calls */
 int cuda_current(int *device, struct err *e);
 /* Sets *device to the device that owns this memory. -EINVAL if it is not device memory. */

@@ -398,6 +398,7 @@ before_fork(void)
 	rank_revoke_lock();
 	rank_pin_lock();
 	rank_unblock_lock();
+	rank_flight_lock();
 	rank_link_lock();
 }
 
@@ -405,6 +406,7 @@ static void
 after_fork(void)
 {
 	rank_link_unlock();
+	rank_flight_unlock();
 	rank_unblock_unlock();
 	rank_pin_unlock();
 	rank_revoke_unlock();

@@ -420,8 +420,9 @@ enum gil_job { GIL_STACK = 1, GIL_LOOK = 2 }; /* what rank_stack.c, rank_look.c 
 void rank_gil_init(struct loop *l);
 /* Python runs: run(), called by a thread of its own, waits for the GIL and does the jobs. */
 void rank_gil_begin(void (*run)(void));
-/* Has a job done, and then rank_stack_found() called; nothing while Python does not run. */
-void rank_gil_want(enum gil_job job);
+/* Has a job done, and then rank_stack_found() called. Returns false, and does nothing, while Python
+ * does not run. */
+bool rank_gil_want(enum gil_job job);
 /* Called by run() with the GIL: the jobs, as bits, that are still wanted. */
 unsigned rank_gil_take(void);
 /* It is no longer wanted. Returns false if it is being done. */
@@ -435,6 +436,11 @@ enum flight_recorder { FLIGHT_GLOO, FLIGHT_NCCL, FLIGHT_RECORDERS };
 unsigned rank_flight_find(void);
 /* The groups that they are asked for: see flight.h. Any thread calls it. */
 void rank_flight_groups(struct slice lines);
+/* Makes this thread one that may ask the recorder of NCCL, which looks at CUDA events. Returns
+ * false if that fails: it would disturb a capture, or use a GPU that the program does not use. */
+bool rank_flight_ready(void);
+void rank_flight_lock(void); /* before fork(2): waits a little for an answer that is under way */
+void rank_flight_unlock(void);
 /* What Python has got of a recorder that was not found, as JSON. */
 void rank_flight_text(enum flight_recorder which, struct slice json);
 /* The rest on the I/O thread. then() is called when the recorders have answered. */
@@ -450,8 +456,10 @@ void rank_flight_print(struct buf *out);
 /* rank_look.c: where the main thread is, at several looks. On the I/O thread, but for those that
  * are called with the GIL. */
 void rank_look_init(struct loop *l);
-/* Python runs: call() has it call the main thread, at any time. With the GIL. */
-void rank_look_begin(void (*call)(void));
+int rank_look_signal(void);
+/* Has Python run the handler of that signal in the main thread, if that is on a CPU, or waits for
+ * one. Returns its state, as in proc(5). */
+char rank_look_call(void);
 bool rank_look_is_wanted(void);		 /* with the GIL */
 void rank_look_seen(struct slice stack); /* with the GIL: of the main thread, if it is wanted */
 /* Looks a number of times in about this long, then sends Rlook; or what was found in the last few
@@ -467,10 +475,12 @@ void rank_stack_open(void);	      /* before Python starts */
 /* After faulthandler has registered its handler; for run see rank_gil_begin(). has_gil: does this
  * thread hold it? Called by a signal handler; NULL: that cannot be known. */
 void rank_stack_begin(void (*run)(void), int (*has_gil)(void));
-/* With the GIL: the stacks of all threads, and what Python says of the rank's collectives, for the
- * request that is being answered. */
-void rank_stack_describe(struct slice text, struct slice described);
-void rank_stack_found(void); /* that may have been done */
+uint64_t rank_stack_request(void); /* the number of the one that is being answered */
+/* With the GIL: the stacks of all threads, and what Python says of the rank's collectives, found
+ * for this request. */
+void rank_stack_describe(uint64_t request, struct slice text, struct slice described);
+void rank_stack_found(void);  /* on the I/O thread: that may have been done */
+void rank_stack_passed(void); /* the main thread runs the handler of rank_look_signal() */
 void rank_stack_ask(uint64_t tag);
 
 #endif

@@ -10,6 +10,7 @@
  * recorders are not asked any more.
  */
 #define _GNU_SOURCE
+#include "rank/cuda.h"
 #include "rank/flight.h"
 #include "rank/rank.h"
 #include "thread.h"
@@ -29,6 +30,8 @@ struct string {
 	size_t n;
 	char own[16]; /* where p points if n is below 16 */
 };
+
+enum { WAIT_NS = 100000000 }; /* of fork(2), for an answer */
 
 typedef struct string dump_fn(bool collectives, bool only_active);
 typedef void terminate_fn(void);
@@ -53,7 +56,7 @@ static struct {
 
 	int answered; /* an eventfd, written when they have answered */
 	pthread_mutex_t lock;
-	pthread_cond_t changed;
+	pthread_cond_t changed, rested;
 	/* guarded by lock */
 	pthread_t thread;
 	bool asked, busy; /* busy: or lost */
@@ -61,6 +64,22 @@ static struct {
 	struct buf groups;
 	struct buf text[FLIGHT_RECORDERS]; /* of the last answer, or Python's */
 } self = {.answered = -1, .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+void
+rank_flight_lock(void)
+{
+	struct timespec until = after_ns(WAIT_NS);
+
+	pthread_mutex_lock(&self.lock);
+	while (self.busy && pthread_cond_timedwait(&self.rested, &self.lock, &until) == 0)
+		;
+}
+
+void
+rank_flight_unlock(void)
+{
+	pthread_mutex_unlock(&self.lock);
+}
 
 unsigned
 rank_flight_find(void)
@@ -100,6 +119,21 @@ on_terminate(void)
 	abort();
 }
 
+bool
+rank_flight_ready(void)
+{
+	static _Thread_local bool ready;
+	int device = ready ? -1 : cuda_device_in_use();
+	struct err e;
+
+	if (device < 0)
+		return true; /* there is no event yet */
+	ready = cuda_open("", &e) == 0 && cuda_use(device, &e) == 0 && cuda_thread_begin(&e) == 0;
+	if (!ready)
+		note("torch's recorder of NCCL is not asked: %s", e.text);
+	return ready;
+}
+
 static void
 ask(size_t i, struct buf *out)
 {
@@ -132,7 +166,7 @@ work(void *arg)
 		memcpy(wanted, self.wanted, sizeof(wanted));
 		pthread_mutex_unlock(&self.lock);
 		for (size_t i = 0; i < FLIGHT_RECORDERS; i++)
-			if (wanted[i] && self.dump[i])
+			if (wanted[i] && self.dump[i] && (i != FLIGHT_NCCL || rank_flight_ready()))
 				ask(i, &text[i]);
 		pthread_mutex_lock(&self.lock);
 		for (size_t i = 0; i < FLIGHT_RECORDERS; i++) {
@@ -142,6 +176,7 @@ work(void *arg)
 			self.text[i] = text[i];
 		}
 		self.busy = false;
+		pthread_cond_broadcast(&self.rested);
 		if (write(self.answered, &one, sizeof(one)) < 0)
 			note("the flight recorder: %s", strerror(errno));
 	}
@@ -166,6 +201,7 @@ rank_flight_init(struct loop *l, void (*then)(void))
 	self.answered = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (self.answered < 0)
 		die("the flight recorder: %s", strerror(errno));
+	thread_cond(&self.rested);
 	loop_fd(l, self.answered, EPOLLIN, on_answered, NULL);
 }
 

@@ -90,15 +90,16 @@ rank_gil_begin(void (*run)(void))
 	self.run = run;
 }
 
-void
+bool
 rank_gil_want(enum gil_job job)
 {
 	if (!self.run || !start())
-		return;
+		return false;
 	pthread_mutex_lock(&self.lock);
 	self.wanted |= job;
 	pthread_cond_signal(&self.changed);
 	pthread_mutex_unlock(&self.lock);
+	return true;
 }
 
 bool

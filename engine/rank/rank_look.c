@@ -1,20 +1,23 @@
 /*
  * Looks at the main thread a number of times, for whoever asks in which lines it mostly is. Each
- * look is taken by the first that has the GIL: the main thread itself, which Python calls between
- * two instructions, or a thread that waits for the GIL. The latter alone would not do: the main
- * thread gives it up at some lines sooner than at others, and would be seen at these. A stack
- * within a wait for other ranks is left out.
+ * look is taken by the first that has the GIL: the main thread itself, in Python's handler of a
+ * signal, or a thread that waits for the GIL. The latter alone would not do: the main thread gives
+ * it up at some lines sooner than at others, and would be seen at these. A thread that sleeps has
+ * given it up, and gets no signal, which would end its system call. A stack within a wait for other
+ * ranks is left out.
  */
 #define _GNU_SOURCE
 #include "rank/rank.h"
+#include <signal.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* LOOKS: of one request. SPREAD: times between them are up to this many eighths of a mean one, so
  * that no step of a program is in time with them. KEPT_S: so long what was found is the reply. */
 enum { LOOKS = 20, SPREAD = 8, KEPT_S = 5, SPAN_MAX_MS = 2000 };
 
 static struct {
-	void (*call)(void); /* has Python call the main thread; NULL: it is not running yet */
 	struct loop *loop;
 	struct timer *timer; /* of the next look */
 	uint64_t tags[64];
@@ -30,10 +33,29 @@ static struct {
 	struct buf seen; /* the stack of the last look; guarded by lock */
 } look = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-void
-rank_look_begin(void (*call)(void))
+int
+rank_look_signal(void)
 {
-	look.call = call;
+	return SIGRTMAX - 5;
+}
+
+/* A program may have set the signal's handler anew: by default it would end the process. */
+static bool
+is_handled(void)
+{
+	struct sigaction now;
+
+	return sigaction(rank_look_signal(), NULL, &now) == 0 && now.sa_handler != SIG_DFL;
+}
+
+char
+rank_look_call(void)
+{
+	char state = rank_flight_state();
+
+	if (state == 'R' && is_handled())
+		syscall(SYS_tgkill, getpid(), getpid(), rank_look_signal());
+	return state;
 }
 
 void
@@ -110,11 +132,12 @@ next(void)
 	uint64_t mean = look.span_ms / LOOKS, some = now_ns() / NS_PER_US % SPREAD;
 
 	look.left--;
-	if (look.call && !look.wanted) {
+	if (!look.wanted) {
 		look.slept = rank_flight_state() != 'R';
 		look.wanted = true;
-		look.call();
-		rank_gil_want(GIL_LOOK);
+		rank_look_call();
+		if (!rank_gil_want(GIL_LOOK))
+			look.wanted = false;
 	}
 	look.timer = loop_timer(look.loop, mean / 2 + mean * some / (SPREAD - 1), on_time, NULL);
 }

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "rank/rank.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/uio.h>
@@ -162,6 +163,25 @@ copy(void *to, uint64_t from, size_t n)
 	return 0;
 }
 
+/* The same where a sandbox forbids that. */
+static int
+copy_by_file(void *to, uint64_t from, size_t n)
+{
+	int fd = open("/proc/self/mem", O_RDONLY | O_CLOEXEC);
+	size_t done = 0;
+	ssize_t k = 0;
+
+	if (fd < 0) { /* nothing is left but to trust the pin */
+		memcpy(to, (const char *)(uintptr_t)from, n);
+		return 0;
+	}
+	while (done < n && (k = pread(fd, (char *)to + done, n - done, (off_t)(from + done))) > 0)
+		done += (size_t)k;
+	k = k < 0 && errno != EIO ? -errno : -EFAULT;
+	close(fd);
+	return done == n ? 0 : (int)k;
+}
+
 int
 rank_pin_read(uint32_t handle, uint64_t offset, void *to, size_t count, struct err *e)
 {
@@ -176,10 +196,8 @@ rank_pin_read(uint32_t handle, uint64_t offset, void *to, size_t count, struct e
 		r = fail(e, EINVAL, "read: the object is on GPU %d", p->device);
 	} else {
 		r = copy(to, p->addr + offset, count);
-		if (r == -ENOSYS || r == -EPERM) { /* a sandbox forbids the call: trust the pin */
-			memcpy(to, (const char *)(uintptr_t)(p->addr + offset), count);
-			r = 0;
-		}
+		if (r == -ENOSYS || r == -EPERM)
+			r = copy_by_file(to, p->addr + offset, count);
 		if (r < 0)
 			fail(e, -r, "read: the object's memory is gone (%s)", strerror(-r));
 	}

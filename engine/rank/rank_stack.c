@@ -23,8 +23,8 @@
 #include <unistd.h>
 
 /* After so many ticks, each of which may last longer while the machine stands still, C code must
- * be holding the GIL, if the main thread sleeps or has run for so long: Python code gives it up
- * sooner. */
+ * be holding the GIL, if the main thread has run no handler of Python's, and sleeps or has run for
+ * so long. */
 enum { TICK_MS = 10, TICKS = 30, RUN_NS = 20000000 };
 
 enum { STACK_MS = 1000, FORGET_NS = 2000000000 };
@@ -45,7 +45,9 @@ static struct {
 	bool complete; /* there are the stacks, but not all that goes with them */
 	/* What a thread with the GIL has found, and what Python says beside it. */
 	pthread_mutex_t lock;
-	struct buf text, described; /* guarded by lock */
+	struct buf text, described; /* guarded by lock, */
+	uint64_t request;	    /* and the number of the request */
+	_Atomic bool passed; /* the main thread ran a handler of Python's: it is not in C code */
 	/* The signal may arrive late, when the GIL is no longer held; then there is no dump. */
 	_Atomic bool wanted;
 	_Atomic bool refused; /* no dump: the main thread has not got the GIL */
@@ -70,7 +72,7 @@ on_signal(int signo)
 	uint64_t one = 1;
 
 	if (stack.python && stack.wanted) {
-		if (stack.has_gil && stack.has_gil())
+		if (!stack.passed && stack.has_gil && stack.has_gil())
 			stack.python(signo);
 		else
 			stack.refused = true;
@@ -116,14 +118,43 @@ rank_stack_begin(void (*run)(void), int (*has_gil)(void))
 	rank_gil_begin(run);
 }
 
+uint64_t
+rank_stack_request(void)
+{
+	uint64_t request;
+
+	pthread_mutex_lock(&stack.lock);
+	request = stack.request;
+	pthread_mutex_unlock(&stack.lock);
+	return request;
+}
+
 void
-rank_stack_describe(struct slice text, struct slice described)
+rank_stack_describe(uint64_t request, struct slice text, struct slice described)
 {
 	pthread_mutex_lock(&stack.lock);
-	buf_clear(&stack.text);
-	buf_add(&stack.text, text.p, text.n);
-	buf_clear(&stack.described);
-	buf_add(&stack.described, described.p, described.n);
+	if (request == stack.request) {
+		buf_clear(&stack.text);
+		buf_add(&stack.text, text.p, text.n);
+		buf_clear(&stack.described);
+		buf_add(&stack.described, described.p, described.n);
+	}
+	pthread_mutex_unlock(&stack.lock);
+}
+
+void
+rank_stack_passed(void)
+{
+	stack.passed = true;
+}
+
+static void
+begin_request(void)
+{
+	pthread_mutex_lock(&stack.lock);
+	stack.request++;
+	buf_free(&stack.text);
+	buf_free(&stack.described);
 	pthread_mutex_unlock(&stack.lock);
 }
 
@@ -213,12 +244,14 @@ main_ran_ns(void)
 	return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
 }
 
-/* Python would have given up the GIL; a thread that waits to run, or is stopped, cannot. */
+/* A thread that waits to run, or is stopped, is anywhere. */
 static bool
 is_in_c(void)
 {
-	return ++stack.ticks >= TICKS &&
-	       (rank_flight_state() == 'S' || main_ran_ns() - stack.ran > RUN_NS);
+	char state = rank_look_call();
+
+	return ++stack.ticks >= TICKS && !stack.passed &&
+	       (state == 'S' || main_ran_ns() - stack.ran > RUN_NS);
 }
 
 static void
@@ -242,6 +275,7 @@ find(void)
 		return;
 	}
 	stack.tick = loop_timer(stack.loop, TICK_MS, on_tick, NULL);
+	stack.passed = false;
 	rank_gil_want(GIL_STACK);
 }
 
@@ -322,7 +356,7 @@ rank_stack_ask(uint64_t tag)
 		stack.sent = stack.ended = 0;
 	stack.asked = now_ns();
 	stack.refused = false;
-	rank_stack_describe((struct slice){0}, (struct slice){0});
+	begin_request();
 	if (ftruncate(stack.fd, 0) < 0)
 		note("stack: %s", strerror(errno));
 	stack.limit = loop_timer(stack.loop, STACK_MS, on_limit, NULL);

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 
 import wire
 from wire import HANG_LIMIT_S, PYTHON, Agent, alive, same, until
@@ -181,18 +182,41 @@ for t in threads: t.start()
 """
 
 
+def begin(a, cell, source):
+    """Runs a cell until it prints. Returns the tag of its Trun."""
+    before = len(a.spool(0, "stdout"))
+    tag = a.ask("Trun", 0, cell, 1, source, mark=True)
+    until(lambda: len(a.spool(0, "stdout")) > before, what="the cell")
+    return tag
+
+
 def check_stacks(a):
     """Each of many stacks, requested in quick succession, shows where the rank is."""
-    before = len(a.spool(0, "stdout"))
     source = "import time\ndef waits_here(): time.sleep(60)\nprint('on'); waits_here()"
-    tag = a.ask("Trun", 0, 75, 1, source, mark=True)
-    until(lambda: len(a.spool(0, "stdout")) > before, what="the cell")
+    tag = begin(a, 75, source)
     for _ in range(300):
         text = a.call("Tstack", 0).text
         assert b"Thread" in text, text
     until(lambda: b"waits_here" in a.call("Tstack", 0).text, what="its function")
     a.send("Nintr", 0, 75, 0)
     same(a.finish(0, tag)[0].outcome, 2)
+
+
+KEEPS_ON = """
+import sys, time
+sys.setswitchinterval(5)
+print('on')
+until = time.monotonic() + 2
+while time.monotonic() < until: list(map(abs, range(1000)))
+sys.setswitchinterval(0.005)
+"""
+
+
+def check_no_stack(a):
+    """No signal looks at Python code that does not let go of the GIL: it might crash."""
+    tag = begin(a, 74, KEEPS_ON)
+    same(a.call("Tstack", 0).text, b"(no stack: Python has not come to it)\n")
+    same(a.finish(0, tag)[0].outcome, 0)
 
 
 CALLS = """
@@ -212,10 +236,8 @@ def check_looks(a):
     """Several looks at the main thread: its stack alone."""
     head = b"Stack (most recent call first):"
     same(a.call("Tlook", 0, 0).text.count(b"line 1 in <module>"), 0)  # between cells
-    before = len(a.spool(0, "stdout"))
     source = "import time\ndef sleeps(): time.sleep(60)\nprint('on'); sleeps()"
-    tag = a.ask("Trun", 0, 76, 1, source, mark=True)
-    until(lambda: len(a.spool(0, "stdout")) > before, what="the cell")
+    tag = begin(a, 76, source)
     r = a.call("Tlook", 0, 200)
     assert r.text.count(b"line 2 in sleeps") > 10, r.text
     assert r.text.startswith(head) and b"Thread" not in r.text, r.text
@@ -223,7 +245,7 @@ def check_looks(a):
     same(a.call("Tlook", 0, 100).text, r.text)
     a.send("Nintr", 0, 76, 0)
     same(a.finish(0, tag)[0].outcome, 2)
-    for source in [RECURSIVE] * 10 + [CALLS] * 40:
+    for source in [RECURSIVE] * 3 + [CALLS] * 20:
         tag = a.ask("Trun", 0, 77, 1, source, mark=True)
         assert b"<no Python frame>" not in a.call("Tlook", 0, 40).text
         same(a.finish(0, tag)[0].outcome, 0)
@@ -231,12 +253,80 @@ def check_looks(a):
 
 def check_looks_in_c(a):
     """C code that keeps the GIL counts for as long as it takes."""
-    before = len(a.spool(0, "stdout"))
-    tag = a.ask("Trun", 0, 78, 1, KEEPS_GIL, mark=True)
-    until(lambda: len(a.spool(0, "stdout")) > before, what="the cell")
+    tag = begin(a, 78, KEEPS_GIL)
     text = a.call("Tlook", 0, 1000).text
     assert text.count(b"line 3 in in_c") > 10, text
     same(a.finish(0, tag)[0].outcome, 0)
+
+
+TRACED = """
+import os, sys, time, weakref
+class Thing: pass
+def hook(frame, event, arg):
+    if event == 'EVENT' and frame.f_code.co_name == 'train' and not os.path.exists(GO):
+        print('on', flush=True)
+        while not os.path.exists(GO): time.sleep(0.01)
+def train(model='model', loss=1.0):
+    len('')
+    return model, loss
+def untraced():
+    thing = Thing()
+    gone = weakref.ref(thing)
+    print('on', flush=True)
+    while not os.path.exists(GO): time.sleep(0.01)
+    del thing
+    return gone()
+sys.SETTER(hook if not GO.endswith('None') else None)
+said = train() if not GO.endswith('None') else untraced()
+sys.SETTER(None)
+said
+"""
+
+
+def check_traced(a, folder):
+    """Reading a local variable leaves nothing behind; nor does it delete one whose function a
+    tracer, or a profiler, holds up."""
+    for setter, event in (("setprofile", "c_call"), ("settrace", "call"), ("settrace", "None")):
+        go = f"{folder}/{setter}.{event}"
+        source = TRACED.replace("SETTER", setter).replace("EVENT", event).replace("GO", repr(go))
+        tag = begin(a, 79, source)
+        name = "thing" if event == "None" else "model"
+        same(a.call("Tget", 0, f"frames:{name}", "", "").name, "Rget")
+        with open(go, "w"):
+            pass
+        said = a.finish(0, tag)[0]
+        same((said.outcome, said.value), (0, b"" if event == "None" else b"('model', 1.0)"))
+
+
+WAITING_FINALIZERS = """
+import threading, time, _ddip
+class Worker:
+    def __init__(self):
+        self.itself, self.ended = self, threading.Event()
+        self.thread = threading.Thread(target=self.ended.wait, daemon=True)
+        self.thread.start()
+    def __del__(self):
+        self.ended.set()
+        self.thread.join()
+def look():
+    while looking:
+        time.sleep(0.0005)
+        _ddip.current_frames()
+def deep(n):
+    if n: return deep(n - 1)
+    worker, others = Worker(), [[each] for each in range(30)]
+looking, until = True, time.monotonic() + 1
+looker = threading.Thread(target=look)
+looker.start()
+while time.monotonic() < until: deep(20)
+looking = False
+looker.join()
+"""
+
+
+def check_finalizers(a):
+    """A look at the frames runs no finalizer, which may wait for a thread that cannot end then."""
+    same(a.run(0, WAITING_FINALIZERS)[0].outcome, 0)
 
 
 def check_stacks_of_threads(a):
@@ -336,8 +426,12 @@ def test_ranks():
         check_interrupt(a)
         check_services(a)
         check_stacks(a)
+        check_no_stack(a)
         check_looks(a)
         check_looks_in_c(a)
+        check_finalizers(a)
+        with tempfile.TemporaryDirectory() as folder:
+            check_traced(a, folder)
         check_stacks_of_threads(a)
         check_death(a, 0)
         a.spawn(1, name="rank1")

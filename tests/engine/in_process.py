@@ -17,6 +17,10 @@ from ddip_engine import state
 
 # what the modules below need of the engine's C; the others see that there is none
 sys.modules["_ddip"] = types.ModuleType("_ddip")
+sys.modules["_ddip"].current_frames = sys._current_frames
+sys.modules["_ddip"].empty_copy = lambda names: (
+    names.clear() if sys.getrefcount(names) <= 5 else None  # the frame's, the caller's, the calls'
+)
 sys.modules["_ddip"].identities = lambda items: array.array(
     "Q", [id(each) for key, value in items.items() for each in (key, value, type(value))]
 ).tobytes()

@@ -62,6 +62,26 @@ def test_a_signal_handler_raises():
         check_next(a)
 
 
+IN_IMPORT = """
+import sys
+def raises(frame, event, arg):
+    if frame.f_code.co_filename == "<ddip_engine importer>":
+        sys.setprofile(None)
+        raise TimeoutError("late")
+sys.setprofile(raises)
+import colorsys
+"""
+
+
+def test_an_import_fails_in_our_importer():
+    """Its frame is not the user's."""
+    with Agent() as a:
+        a.spawn(0)
+        r, _, _ = a.run(0, IN_IMPORT)
+        same((r.outcome, r.error), (RAISED, "TimeoutError: late"))
+        assert b"import colorsys" in r.traceback and b"ddip_engine" not in r.traceback, r.traceback
+
+
 STORM = """
 left = 2000
 def stray(*args):

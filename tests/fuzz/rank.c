@@ -60,6 +60,7 @@ begin(void)
 	signal(SIGPIPE, SIG_IGN);
 	signal(rank_cell_probe_signal(), ignore);
 	signal(rank_stack_signal(), ignore);
+	signal(rank_look_signal(), ignore);
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
 		die("socketpair: %s", strerror(errno));
 	agent_fd = pair[1];

@@ -53,7 +53,7 @@ class _Interrupt:
         global _waiting
         pause = _AGAIN_S
         while _waiting is self:
-            if self.held and not (self.is_early() and _delaying(sys._current_frames().get(main))):
+            if self.held and not (self.is_early() and _delaying(_ddip.current_frames().get(main))):
                 self.held = False
                 if not _ddip.repeat(self.cell):
                     return

@@ -95,13 +95,14 @@ def _probed(signum: int, frame: FrameType | None) -> None:
         _ddip.probed(signum, frame)
 
 
-_OURS = {_ddip.probe_signal(), _ddip.stack_signal()}
+_OURS = {_ddip.probe_signal(), _ddip.stack_signal(), _ddip.look_signal()}
 
 
 def install() -> None:
     """Handles SIGINT; a child that user code forks handles it like any Python program."""
     signal.signal(signal.SIGINT, _on_sigint)
     signal.signal(_ddip.probe_signal(), _probed)
+    signal.signal(_ddip.look_signal(), _ddip.looked)
     for signalnum in signal.valid_signals() - {signal.SIGINT, *_OURS}:
         _ddip.handles(signalnum, callable(signal.getsignal(signalnum)))  # a preload's
     patches.SIGNAL.replace(_watched)

@@ -2,17 +2,20 @@
 hangs; and those of the traceback that a failed cell has left.
 
 Another thread reads them, so nothing may be left behind. Before CPython 3.13 `f_locals` of a
-function is a copy that the frame keeps: it is emptied again if nobody else has it.
+function is a copy that the frame keeps: it is emptied again if nobody else has it, and if no tracer
+will have it written back.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 from _thread import get_ident
 from errno import ENOENT
 
-from ddip_engine import state
+import _ddip
+from ddip_engine import patches, state
 from ddip_engine.data import table
 from ddip_engine.data.view import ABSENT, INLINE, Export
 from ddip_engine.state import EngineError
@@ -33,9 +36,20 @@ _INSTALLED = re.compile(
 _FIRST = "<ddip_engine importer>"  # below it is what has started the engine
 _OPTIMIZED = 0x1  # a flag of code objects: its variables are in no dictionary
 _SHARERS = {"locals", "vars"}  # a function that names one may have the copy
-_UNSHARED = 3  # references to a copy: the frame's, a variable's, an argument's
 _KEPT = "it is kept after a failed cell, until one that does not look at the traceback"
 _main = get_ident()  # imported by the main thread, before a program's gevent
+
+
+def install() -> None:
+    """From now on it is known whether the main thread is traced."""
+    if sys.version_info < (3, 13):  # later ones make no copy
+        for bit, rows in ((1, patches.TRACERS), (2, patches.PROFILERS)):
+            for row in rows:
+                row.replace(functools.partial(_noting, bit))
+
+
+def _noting(bit: int, real: Callable[[Any], None]) -> Callable[[Any], None]:
+    return _ddip.noting_tracer(real, bit)
 
 
 def is_users(frame: FrameType) -> bool:
@@ -51,7 +65,7 @@ def file_is_users(name: str) -> bool:
 
 def running() -> list[FrameLine]:
     """(frame, line) of the user's code in the main thread, innermost first; none between cells."""
-    frame, found = sys._current_frames().get(_main) if state.running else None, []
+    frame, found = _ddip.current_frames().get(_main) if state.running else None, []
     while frame is not None and frame.f_code.co_filename != _FIRST:
         if is_users(frame):
             found.append((frame, frame.f_lineno))
@@ -143,9 +157,8 @@ def read(frame: FrameType, function: Callable[[Mapping[str, Any]], T], is_own: b
     try:
         return function(names)
     finally:
-        copied = frame.f_code.co_flags & _OPTIMIZED and type(names) is dict
-        if copied and sys.getrefcount(names) == _UNSHARED:
-            names.clear()
+        if frame.f_code.co_flags & _OPTIMIZED and type(names) is dict:
+            _ddip.empty_copy(names)
 
 
 def value(scope: str, name: str) -> Any:

@@ -199,4 +199,10 @@ def _called(call: _Call) -> str:
 
 def _ask(name: str) -> bytes | None:
     """What this recorder of torch's says, as JSON; None if there is none."""
-    return _RECORDERS[name].call() if _is_few else None
+    function = _RECORDERS[name].get() if _is_few else None
+    if function is None or (name == "nccl" and not _ddip.flight_ready()):
+        return None
+    with _RECORDERS[name]:
+        said: bytes = function()  # not quietly: filters of warnings belong to all threads
+        return said
+    return None
