@@ -148,6 +148,26 @@ def test_without_widgets():
             assert sorted(text.splitlines()) == ["[0] of 0", "[1] of 1"], text
 
 
+def test_unfit_widgets():
+    """The same with ipywidgets 7, whose tabs have no titles, with one that cannot be imported, and
+    with a module that only has its name."""
+    tabless = "made = types.ModuleType('ipywidgets')\nmade.Tab = type('Tab', (), {})"
+    fails = (
+        "class Fails:\n    def find_spec(name, *what):\n"
+        "        assert name != 'ipywidgets'\nsys.meta_path[:0] = [Fails]"
+    )
+    with notebook.notebook(*LOAD, "import sys, types") as nb:
+        for unfit in (
+            f"{tabless}\nsys.modules['ipywidgets'] = made",
+            "sys.modules['ipywidgets'] = types.ModuleType('ipywidgets')",
+            "sys.modules['ipywidgets'] = None",
+            f"del sys.modules['ipywidgets']\n{fails}",
+        ):
+            nb.ok(unfit)
+            text = nb.ok("%%dip -S tabs\nprint('of', rank)").text()
+            assert sorted(text.splitlines()) == ["[0] of 0", "[1] of 1"], text
+
+
 def test_default():
     """A setting of IPython's, or a %dip without code, makes tabs the default; -S comes first."""
     with notebook.notebook() as nb:

@@ -8,11 +8,13 @@ with prefixes where no HTML is shown.
 from __future__ import annotations
 
 import html
+import importlib
 import math
 import re
 import time
 from uuid import uuid4
 
+from ddip import patches
 from ddip import ranks as rank_lists
 from ddip.shown import bars
 from ddip.shown.region import FRAME_S, Region
@@ -57,12 +59,14 @@ _RANK = """<details{is_open}><summary style="{style}">rank {title}</summary>{bod
 
 
 def available(shell: InteractiveShell | None) -> bool:
-    """True if the notebook can show widgets."""
+    """True if the notebook can show widgets, with tabs that have titles: ipywidgets 8."""
     if getattr(shell, "kernel", None) is None:
         return False
-    from importlib.util import find_spec
-
-    return find_spec("ipywidgets") is not None
+    try:
+        widgets = patches.quietly(importlib.import_module, "ipywidgets")
+    except Exception:  # whatever it raises: the cell is shown without
+        return False
+    return hasattr(getattr(widgets, "Tab", None), "titles")
 
 
 class _Part:
