@@ -40,5 +40,21 @@ def test_steer():
         assert nb.ok("%steer 6 * 7").text() == "42\n"  # nothing runs: it is a cell
 
 
+def test_ranks_of_the_cell():
+    """Of a cell on some ranks, the first of them is shown; one that does not run it has no value."""
+    with notebook.notebook("%load_ext ddip", "%makedip -n 2", "%%dip\nimport os, time") as nb:
+        nb.ok("%%dip\nimport torch\nopt = torch.optim.SGD([torch.ones(1, requires_grad=True)], 0.1)")
+        loop = f"while not os.path.exists({nb.gate!r}):\n    time.sleep(0.01)\n    opt.step()"
+        nb.ok(f"run = get_ipython().run_cell_magic('dip', '--noblock --ranks 1', {loop!r})")
+        notebook.until(lambda: nb.status().get("step", "0").split()[0] != "0")
+        assert nb.ok("%steer print('on', rank); rank + 5").text() == "on 1\n6\n"
+        assert nb.ok("%steer -S all rank + 5").text() == "1: 6\n"
+        ran = nb.ok("%steer -S 0 rank")
+        assert ran.text("stderr") == "This runs on rank 1, and -S shows rank 0\n", ran.outputs
+        assert ran.text() == "", ran.outputs
+        nb.open_gate()
+        assert nb.ok("run.wait()").data() == ["True"]
+
+
 if __name__ == "__main__":
     notebook.run(globals())

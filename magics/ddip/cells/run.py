@@ -56,15 +56,17 @@ def steer(
 ) -> None:
     """Runs a source within the running cell, between the same two steps of it on all ranks, or as a
     cell if none runs. Shows its output and value. Raises as run() does."""
-    _, seen, as_tabs = _places(group, see, None)
     with (
         shutdown.noticed(shell) as leaves,
         cells.Interrupts(leaves=leaves) as interrupts,
         cells.steered(group, source) as cell,
     ):
+        with cells.losses_told(cell):
+            on, seen, as_tabs = _places_of(cell, see)
+        _tell_apart(on, seen)
         watch(shell, cell, seen, False, interrupts, as_tabs)
     for rank in seen:
-        if value := cell.read(f"rank{rank}/result"):
+        if rank in on and (value := cell.read(f"rank{rank}/result")):
             print(f"{rank}: {value}" if len(seen) > 1 else value, end="")
 
 
@@ -166,10 +168,25 @@ def _places(group, see, ranks):
         seen = on or list(range(size))
     else:
         seen = rank_lists.parse(see, size) if see else (on or [0])[:1]
-    if on and not set(on) & set(seen):
+    if on:
+        _tell_apart(on, seen)
+    return on, seen, as_tabs
+
+
+def _places_of(cell, see):
+    """The same of a cell that there is, from the words for the ranks to show."""
+    size = cell.group.size
+    on = rank_lists.parse([cell.status()["ranks"]], size)
+    as_tabs = see == [rank_lists.TABS]
+    seen = on if as_tabs else rank_lists.parse(see, size) if see else on[:1]
+    return on, seen, as_tabs
+
+
+def _tell_apart(on, seen):
+    """Says so if no rank that is shown runs the cell."""
+    if not set(on) & set(seen):
         texts = map(rank_lists.name, (on, seen))
         print("This runs on {}, and -S shows {}".format(*texts), file=sys.stderr)
-    return on, seen, as_tabs
 
 
 def replay(
@@ -178,13 +195,9 @@ def replay(
     """Shows a cell of the history again; follows it if it still runs, until Ctrl-C."""
     cell = cells.Cell(group, number)
     try:
-        ranks = cell.status()["ranks"]
+        _, seen, as_tabs = _places_of(cell, see or _seen.get(cell.path))
     except FileNotFoundError:
         raise DipError(f"there is no cell {number} in the history of {group.path}") from None
-    on = rank_lists.parse([ranks], group.size)
-    see = see or _seen.get(cell.path)
-    as_tabs = see == [rank_lists.TABS]
-    seen = on if as_tabs else rank_lists.parse(see, group.size) if see else on[:1]
     try:
         watch(shell, cell, seen, quiet=False, as_tabs=as_tabs)
     except RemoteInterrupt:
