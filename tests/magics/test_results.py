@@ -2,6 +2,8 @@
 """The values of cells in the notebook, and whose group a program in it gets."""
 
 import os
+import sys
+import warnings
 
 import notebook
 
@@ -112,6 +114,20 @@ def test_group_of_the_notebook():
             ctl.write("stop\n")
         os.rmdir(path)
         assert "is gone" in nb.run("ddip.group()").error[1]
+
+
+def test_quiet():
+    """A text that Python would warn of, were it a source, is a value like others."""
+    sys.path.insert(0, notebook.MAGICS)
+    from ddip.shown import results
+
+    text = r"'\d'"
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        assert results.literal(text) == [r"\d"]
+        warnings.simplefilter("error")
+        assert results.literal(text) == [r"\d"]
+    assert not warned, warned
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import ast
 
+from ddip import patches
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +65,7 @@ def literal(text: str) -> list[Any]:
     """[the value] of a Python literal; [] for other text."""
     if len(text) <= _LITERAL_CHARS and _ELIDED not in text:
         try:
-            return [ast.literal_eval(text)]
+            return [patches.quietly(ast.literal_eval, text)]
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             pass
     return []
