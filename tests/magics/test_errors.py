@@ -227,6 +227,19 @@ def _stubborn(nb):
     assert nb.ok("%%dip\nrank").data()[0].endswith("0")
 
 
+def test_a_handler_of_c():
+    """In a process in which SIGINT has a handler that is not Python's, it stays as it is."""
+    code = (
+        "import sys\nfor name in '_signal', 'signal': sys.modules.pop(name, None)\n"
+        "import _signal, signal\n"  # finds that the handler is not what Python's beginning leaves
+        "assert signal.getsignal(signal.SIGINT) is None\nfrom ddip.cells import cell\n"
+        "with cell.Interrupts(), cell.default_interrupts(): pass\n"
+        "assert signal.getsignal(signal.SIGINT) is None\n"
+    )
+    where = {**os.environ, "PYTHONPATH": notebook.MAGICS}
+    subprocess.run([notebook.PYTHON, "-c", code], env=where, check=True)
+
+
 def test_input_fields():
     """A rank's prompt is an input field of the notebook: input(), pdb, post-mortem."""
     with notebook.notebook("%load_ext ddip", "%makedip -n 2") as nb:

@@ -243,7 +243,8 @@ class Interrupts:
     Each SIGINT interrupts the cell and never cuts a message short; the third also stops waiting
     for the cell. One that arrives before there is a cell is deferred until follow(). Does nothing
     outside the main thread, where Python delivers no signals, or for a SIGINT that is ignored, as
-    in a process that a shell put into the background.
+    in a process that a shell put into the background, or that has a handler of C, which Python
+    could not put back.
 
     also: signals that do the same, unless they have a handler or are ignored, as nohup ignores
     SIGHUP. ended_by is the first of them that came, or None. Who ends a process may send it two:
@@ -274,7 +275,7 @@ class Interrupts:
         self._taken: list[int] = []
         if _is_main_thread():
             self._taken = [each for each in also if signal.getsignal(each) == signal.SIG_DFL]
-            if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+            if signal.getsignal(signal.SIGINT) not in (signal.SIG_IGN, None):
                 self._taken.append(signal.SIGINT)
 
     def __enter__(self) -> Self:
@@ -329,7 +330,7 @@ class Interrupts:
 @contextlib.contextmanager
 def default_interrupts() -> Iterator[None]:
     """For use within follow(): Ctrl-C raises KeyboardInterrupt, as usual."""
-    takes = _is_main_thread()
+    takes = _is_main_thread() and signal.getsignal(signal.SIGINT) is not None
     before = signal.signal(signal.SIGINT, signal.default_int_handler) if takes else None
     try:
         yield
