@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from importlib.util import find_spec
@@ -23,6 +24,7 @@ GOES_ON = (
     "        print('step', step, flush=True)\n        time.sleep(0.05)\n"
     "except KeyboardInterrupt:\n    print('interrupted')\n    raise\nprint('done', step > 0)"
 )
+LONG_S = 20  # much longer than it takes
 WAYS = [(verb, now) for verb in ("restart_kernel", "shutdown_kernel") for now in (False, True)]
 
 
@@ -91,6 +93,41 @@ def test_stop():
         nb.until(begun, "step 2")
         os.kill(nb.pid, signal.SIGINT)
         assert nb.finish(begun).error[0] == "KeyboardInterrupt"
+
+
+def test_interrupt_within_another():
+    """One that comes while another is looked at, anywhere there, is looked at as well."""
+    sys.path.insert(0, notebook.MAGICS)
+    from ddip.cells import shutdown
+
+    class Shell:
+        class kernel:
+            do_shutdown = print
+
+    places = set()
+
+    def comes(frame, event, arg):
+        if (frame.f_code, frame.f_lineno) not in places:
+            places.add((frame.f_code, frame.f_lineno))
+            leaves()
+        return comes
+
+    def look():
+        sys.settrace(comes)
+        try:
+            leaves()
+        finally:
+            sys.settrace(None)
+
+    before, shutdown._FOLLOWS_S = shutdown._FOLLOWS_S, 0.01
+    try:
+        with shutdown.noticed(Shell) as leaves:
+            thread = threading.Thread(target=look, daemon=True)
+            thread.start()
+            thread.join(LONG_S)
+            assert not thread.is_alive() and places, sorted(line for _, line in places)
+    finally:
+        shutdown._FOLLOWS_S = before
 
 
 @contextlib.contextmanager

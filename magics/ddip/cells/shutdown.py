@@ -9,7 +9,7 @@ request comes on the control channel, which ipykernel serves in a thread of its 
 from __future__ import annotations
 
 import contextlib
-import threading
+import time
 
 from ddip import patches
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 # The request came 0 to 30 ms after the signal, and up to 140 ms on a machine with ten times as many
 # running processes as cores. The stop button interrupts that much later.
 _FOLLOWS_S = 0.2
+_LOOK_S = 0.01
 
 
 def noticed(
@@ -39,14 +40,22 @@ def noticed(
 
 @contextlib.contextmanager
 def _noticed(kernel: Any, own: Callable[..., Any]) -> Iterator[Callable[[], bool]]:
-    requested = threading.Event()
+    requested = False
 
     def do_shutdown(*args, **kwargs):
-        requested.set()
+        nonlocal requested
+        requested = True
         return own(*args, **kwargs)
+
+    def follows():
+        # no lock: a signal's handler calls this, and the next signal's within it
+        end = time.monotonic() + _FOLLOWS_S
+        while not requested and time.monotonic() < end:
+            time.sleep(_LOOK_S)
+        return requested
 
     patches.SHUTDOWN.put(kernel, do_shutdown)
     try:
-        yield lambda: requested.wait(_FOLLOWS_S)
+        yield follows
     finally:
         patches.SHUTDOWN.put(kernel, own)
