@@ -125,6 +125,45 @@ def test_script():
         assert own.rstrip().endswith("RemoteError: ZeroDivisionError(division by zero)"), own
 
 
+def test_output_fails():
+    """A cell whose output cannot be written here is interrupted, and that is told. Without standard
+    output it runs to its end; what the encoding of it lacks is escaped."""
+    with notebook.notebook("%load_ext ddip", "%makedip -n 2", "%%dip\nimport time") as nb:
+        where = {**os.environ, **notebook.environment_of(nb.mount)}
+
+        def run(source, redirection, **environment):
+            code = f"import ddip\nddip.Group({nb.group!r}).run({source!r})\nprint('done')"
+            words = ["bash", "-c", f'"$@" {redirection}', "bash", notebook.PYTHON, "-c", code]
+            return subprocess.run(words, env=where | environment, capture_output=True, check=False)
+
+        for redirection, error in (
+            (">/dev/full", "[Errno 28] No space left on device"),
+            ("| head -1 >/dev/null", "[Errno 32] Broken pipe"),
+        ):
+            said = run("for i in range(10_000): print(i); time.sleep(0.01)", redirection).stderr
+            number = nb.status()["cell"]
+            told = f"DipError: cell {number} was interrupted, as it cannot be shown here: "
+            assert told.encode() in said and error.encode() in said, said.decode()
+            with open(f"{nb.group}/cells/{number}/wait", encoding="utf-8") as wait:
+                assert wait.read(), "it ends"
+        done = run("print('seen'); kept = 1", ">&-")
+        assert done.returncode == 0 and not done.stderr, done
+        done = run("print('é', kept)", "", PYTHONIOENCODING="ascii")
+        assert done.stdout == b"\\xe9 1\ndone\n" and not done.stderr, done
+
+
+def test_input_fails():
+    """What asking for input raises is told, not taken for a failure of the cell."""
+    with notebook.notebook("%load_ext ddip", "%makedip -n 1") as nb:
+        nb.ok("def fails(prompt): raise OSError('no terminal')")
+        nb.ok("from ddip.cells import prompts\nprompts.input = fails")
+        error = nb.run("%%dip\ninput()").error
+        told = "cell 1 was interrupted, as it cannot be shown here: OSError: no terminal"
+        assert error[:2] == ("DipError", told), error
+        with open(f"{nb.group}/cells/1/wait", encoding="utf-8") as wait:
+            assert wait.read(), "it ends"
+
+
 def test_first_failure_is_last():
     with notebook.notebook("%load_ext ddip", "%makedip") as nb:
         code = (

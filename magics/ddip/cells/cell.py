@@ -360,13 +360,37 @@ def follow(
 
     Returns the final status message, with the number of interrupts as "interrupts". Raises
     KeyboardInterrupt at the third Ctrl-C (attached: the first), DipError if the mount goes away.
+    What take() raises interrupts the cell, unless it is only watched; an OSError of its own is a
+    DipError that says so.
     """
+    end: dict[str, Any] = {}
     with contextlib.nullcontext(interrupts) if interrupts else Interrupts() as taken:
         with losses_told(cell):
             taken.follows(cell, attached)
-            end = _pump(cell, take, patience, seen)
+        with contextlib.closing(_batches(cell, patience, seen)) as batches:
+            for messages, end in batches:
+                try:
+                    if messages is not None:
+                        take(messages)
+                except Exception as e:
+                    _untaken(cell, e, attached or bool(end))
+                    raise
     end["interrupts"] = taken.count
     return end
+
+
+def _untaken(cell, error, stays):
+    """Interrupts a cell whose output could not be taken. stays: it has ended, or is only watched.
+    An OSError becomes a DipError."""
+    try:
+        with losses_told(cell):
+            cell.status() if stays else cell.interrupt()
+    except DipError as lost:
+        raise lost from error
+    if isinstance(error, OSError):
+        what = "cannot be shown" if stays else "was interrupted, as it cannot be shown"
+        text = f"cell {cell.number} {what} here: {type(error).__name__}: {error}"
+        raise DipError(text, error.errno) from error
 
 
 class losses_told:
@@ -397,7 +421,14 @@ def _broken_off(cell, error):
     return DipError(f"cell {cell.number}: {text}", error.errno)
 
 
-def _pump(cell, take, patience, seen):
+def _batches(cell, patience, seen):
+    """The batches of a cell's stream, each as (messages, its end or {}); messages: None if there
+    are none but the end, [] if none came for as long as patience() says."""
+    with losses_told(cell):
+        yield from _read_batches(cell, patience, seen)
+
+
+def _read_batches(cell, patience, seen):
     # The daemon reports a rank that would wait for itself, but only in a read that would block.
     if os.environ.get("TORCHELASTIC_RUN_ID", "").startswith("ddip"):
         patience = None
@@ -407,23 +438,23 @@ def _pump(cell, take, patience, seen):
             # a poll costs two more requests, so without a timeout the read itself waits
             wait_ms = patience() if patience else None
             if wait_ms is not None and not stream.poll(wait_ms):
-                take([])
+                yield [], {}
                 continue
             data = stream.read(count)
             count = files.next_read(count, len(data))
             if not data:
                 looks_last = _look_again(cell, looks_last)
                 if patience:
-                    take([])
+                    yield [], {}
                 continue
             *lines, rest = (rest + data).split(b"\n")
             messages = [_parsed(line) for line in lines if _is_wanted(line, seen)]
             ended = bool(messages) and messages[-1]["type"] == "status"
-            end = messages.pop() if ended else None
-            if messages:
-                take(messages)
+            end = messages.pop() if ended else {}
+            if messages or ended:
+                yield messages or None, end
             if ended:
-                return end
+                return
 
 
 def _look_again(cell, looked_last):

@@ -41,18 +41,24 @@ class Sink:
         self.coloured = self.redraws
 
     def write(self, name: str, text: str) -> None:
-        """Writes text to stdout or stderr, in the order of the calls."""
+        """Writes text to stdout or stderr, in the order of the calls; with escapes for what its
+        encoding lacks. A stream that was closed before Python began is None: nothing is written."""
         stream = getattr(sys, name)
-        if self._last is not None and self._last is not stream:
-            self._last.flush()
-        stream.write(text)
+        if stream is None:
+            return
+        if self._last is not stream:
+            self.flush()
+        try:
+            stream.write(text)
+        except UnicodeEncodeError as e:
+            stream.write(text.encode(e.encoding, "backslashreplace").decode(e.encoding))
         self._last = stream
 
     def flush(self) -> None:
         """Makes what was written visible."""
-        if self._last is not None:
-            self._last.flush()
-            self._last = None
+        last, self._last = self._last, None
+        if last is not None:
+            last.flush()
 
     def display(
         self,
