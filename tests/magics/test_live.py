@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Displays that are kept up to date: `%dip --top`, and the curves of `%%dip --plot`."""
 
+import os
 import re
+import subprocess
 import sys
 import time
 import warnings
@@ -112,6 +114,33 @@ def test_top_at_exit():
         begun = nb.begin("pass")
         nb.manage("shutdown_kernel")
         nb.until(begun, ": no more looks, as the kernel has ended")
+
+
+def test_terminal():
+    """In a terminal each is printed once: a table of the ranks, and the last values of a plot."""
+    with notebook.notebook(*LOAD) as nb:
+        lines = (
+            "%load_ext ddip",
+            "%dip --top",
+            "import threading",
+            "print([t for t in threading.enumerate() if t.name.endswith('(_run)')])",
+            "%dip --plot x for x in range(25): time.sleep(0.1)",
+            "exit",
+        )
+        done = subprocess.run(
+            [notebook.PYTHON, "-m", "IPython", "--simple-prompt", "--no-banner", "--quick"],
+            input="\n".join(lines) + "\n",
+            env={**os.environ, **notebook.environment_of(nb.mount)}
+            | {"DDIP_GROUP": os.path.basename(nb.group)},
+            cwd=nb.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        said = done.stdout
+        assert said.count(", as of ") == 1 and "`ddip top`" in said and "[]\n" in said, said
+        assert said.count("x of rank 0: ") == 1 and "x of rank 0: 24\n" in said, said
+        assert not done.stderr, done.stderr
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""Displays that a thread keeps up to date: `%dip --top`, and the curves of `%%dip --plot NAME`."""
+"""Displays that a thread keeps up to date: `%dip --top`, and the curves of `%%dip --plot NAME`.
+
+A terminal, which would print each drawing below the last one, shows only one of them.
+"""
 
 from __future__ import annotations
 
@@ -52,10 +55,12 @@ class Live:
         frame: Callable[[], tuple[dict[str, Any] | None, float | None]],
     ) -> None:
         self._sink = Sink(shell)
+        self.redraws = self._sink.redraws
         self._frame = frame
         self._place = {"display_id": f"ddip-{uuid4().hex}"}
         self._ends = threading.Event()
-        self._shown = None
+        self._drawn: dict[str, Any] | None = None  # the last bundle
+        self._shown: dict[str, Any] | None = None  # that is shown
         self._drawing = threading.Lock()
 
     def begin(self) -> None:
@@ -87,9 +92,12 @@ class Live:
         return wait_s
 
     def _show(self, bundle):
-        if bundle is not None and bundle != self._shown:
-            self._sink.display(bundle, None, self._place, update=self._shown is not None)
-            self._shown = bundle
+        self._drawn = bundle or self._drawn
+        if not self.redraws and not self._ends.is_set():
+            return
+        if self._drawn is not None and self._drawn != self._shown:
+            self._sink.display(self._drawn, None, self._place, update=self._shown is not None)
+            self._shown = self._drawn
 
 
 # ---- %dip --top
@@ -132,15 +140,22 @@ _top: tuple[_Top, Live] | None = None  # of the last %dip --top
 
 
 def top(shell: InteractiveShell | None, group: Group) -> None:
-    """Shows what all ranks do until the group or the kernel is gone, or this is called again."""
+    """Shows what all ranks do until the group or the kernel is gone, or this is called again; in a
+    terminal once."""
     global _top
+    made = _Top(group)
+    live = Live(shell, made.frame)
+    if not live.redraws:
+        live.end()
+        live.draw()
+        print("This terminal shows it once: `ddip top`, in another one, keeps it up to date")
+        return
     if _top is not None:
         _end_top("there is a newer %dip --top")
     elif getattr(shell, "kernel", None) is not None:
         atexit.register(_end_top, "the kernel has ended")
-    made = _Top(group)
-    _top = made, Live(shell, made.frame)
-    _top[1].begin()
+    _top = made, live
+    live.begin()
 
 
 def _end_top(why):
@@ -156,7 +171,7 @@ def _end_top(why):
 def plotting(
     shell: InteractiveShell | None, group: Group, names: Sequence[str] | None
 ) -> AbstractContextManager[None]:
-    """Within it, draws these variables of all ranks, every second."""
+    """Within it, draws these variables of all ranks, every second; in a terminal at its end."""
     return _plotting(shell, group, names) if names else contextlib.nullcontext()
 
 
