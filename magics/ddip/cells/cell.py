@@ -18,7 +18,7 @@ import time
 
 from ddip.cells import wakeup
 from ddip.errors import DipError
-from ddip.mounts import files
+from ddip.mounts import files, p9
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -241,10 +241,14 @@ class Interrupts:
     """Handles SIGINT from before a cell is submitted until it has ended.
 
     Each SIGINT interrupts the cell and never cuts a message short; the third also stops waiting
-    for the cell. One that arrives before there is a cell is deferred until follow(). Does nothing
-    outside the main thread, where Python delivers no signals, or for a SIGINT that is ignored, as
-    in a process that a shell put into the background, or that has a handler of C, which Python
-    could not put back.
+    for the cell. Before there is a cell, the first two are deferred until follow(). If the daemon
+    does not answer, the third ends that wait as well, and what follows until the end of this waits
+    only a moment for each reply. That is so on a socket: what a mount of the kernel's does not
+    answer cannot be left.
+
+    Does nothing outside the main thread, where Python delivers no signals, or for a SIGINT that is
+    ignored, as in a process that a shell put into the background, or that has a handler of C, which
+    Python could not put back.
 
     also: signals that do the same, unless they have a handler or are ignored, as nohup ignores
     SIGHUP. ended_by is the first of them that came, or None. Who ends a process may send it two:
@@ -271,6 +275,7 @@ class Interrupts:
         self._stop = stop
         self._cell: Any = None  # the Cell, once there is one
         self._attached = False  # the cell is only watched
+        self._acts = False  # a handler has not yet returned from the mount
         self._before: dict[int, Any] = {}  # signal -> its handler outside
         self._taken: list[int] = []
         if _is_main_thread():
@@ -289,6 +294,8 @@ class Interrupts:
             wakeup.leave()
         for signum, handler in self._before.items():
             signal.signal(signum, handler)
+        if self._taken and self.count >= _ABANDON:
+            p9.hurry(False)
 
     def follows(self, cell: Cell, attached: bool) -> None:
         """Directs interrupts to this cell; attached: Ctrl-C only stops following it."""
@@ -306,6 +313,9 @@ class Interrupts:
             self.ended_by = self.ended_by or signum
             self._acted = math.inf
         try:
+            if self.count >= _ABANDON and (self._acts or self._cell is None):
+                p9.hurry(True)  # the mount may not answer at all
+                raise KeyboardInterrupt
             if self._cell is not None:
                 self._act()
         finally:
@@ -314,7 +324,11 @@ class Interrupts:
 
     def _act(self):
         if not self._attached:
-            self.pass_on()
+            before, self._acts = self._acts, True
+            try:
+                self.pass_on()
+            finally:
+                self._acts = before
         if self._attached or self.count >= _ABANDON:
             raise KeyboardInterrupt
 

@@ -11,6 +11,7 @@ import errno
 import os
 import select
 import struct
+import threading
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,6 +50,17 @@ _FLAGS = {
 (_FSYNC, _LOCK, _MKDIR, _VERSION, _ATTACH, _FLUSH, _WALK) = 50, 52, 72, 100, 104, 108, 110
 (_READ, _WRITE, _CLUNK) = 116, 118, 120
 _LOCK_SUCCESS = 0
+
+
+_HURRIED_MS = 500  # for which a thread that hurries waits for a reply
+_hurried: int | None = None  # that thread
+
+
+def hurry(on: bool) -> None:
+    """From now on this thread waits for a reply only a moment, and then gets ETIMEDOUT; or it
+    waits again as usual."""
+    global _hurried
+    _hurried = threading.get_ident() if on else None
 
 
 def _text(s):
@@ -279,7 +291,9 @@ class Connection:
         """Receives until at least count bytes are in the buffer."""
         while len(self._in) < count:
             piece = bytearray(max(count - len(self._in), _PIECE))
-            self.is_readable(None)  # Ctrl-C is raised here, where no data is lost
+            # Ctrl-C is raised here, where no data is lost
+            if not self.is_readable(_HURRIED_MS if _hurried == threading.get_ident() else None):
+                raise OSError(errno.ETIMEDOUT, "the daemon does not answer", self.path)
             self._torn = True
             self._in += piece[: self._receive_some(piece)]
             self._torn = False
