@@ -40,6 +40,22 @@ def test_in_a_cell():
         assert nb.ok("await __import__('asyncio').sleep(0)\nhere").data()[0].endswith("'there'")
 
 
+def test_await():
+    """A cell for the notebook may await; where that cannot be, it is told what can."""
+    waits = "import asyncio\nawait asyncio.sleep(0)\n%time 1\n[rank async for rank in ranks()]"
+    with notebook.notebook("%load_ext ddip", "%makedip -n 2") as nb:
+        nb.ok("async def ranks():\n    yield 'here'")
+        for state in ("off", "on"):
+            nb.ok(f"%autodip {state}")
+            assert nb.ok(f"%%dip local\n{waits}").data() == ["['here']"], state
+            for line in ("%%dip everywhere", "%%dip -q local"):
+                error = nb.run(f"{line}\n{waits}").error
+                assert error[0] == "DipError" and "begins with #dip_locally" in error[1], error
+        text = nb.run("%%dip local\nawait asyncio.sleep(0)\n1 / 0").error[2]
+        assert "----> 3 1 / 0" in text, "lines have the numbers that the user sees"
+        assert nb.status()["cell"] == "0", "nothing ran on the ranks"
+
+
 def test_terminal():
     """The same at a terminal, where there are no requests."""
     with notebook.notebook("%load_ext ddip", "%makedip -n 2", "%%dip\nhere = 0") as nb:

@@ -32,6 +32,8 @@ def test_cells():
         assert nb.ok("%%time\ny = x").error is None
         assert nb.ok("print(x, y)").text() == "1 1\n"
         assert nb.ok("%%local\nimport os\nx = 'here'\nx").data() == ["'here'"]
+        waits = "import asyncio\nawait asyncio.sleep(0)\nx"
+        assert nb.ok(f"%%local\n{waits}").data() == ["'here'"]
         here, there = (nb.ok(f"{way}print(os.getpid())").text() for way in ("%%local\n", ""))
         assert here == f"{nb.pid}\n" and there != here, (here, there)
         assert nb.ok("z = %timeit -q -o -n 1 -r 1 x\nprint(z.loops)").text() == "1\n"

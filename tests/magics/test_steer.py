@@ -41,9 +41,10 @@ def test_steer():
 
 
 def test_ranks_of_the_cell():
-    """Of a cell on some ranks, the first of them is shown; one that does not run it has no value."""
+    """Of a cell on some ranks, the first is shown; one that does not run it has no value."""
     with notebook.notebook("%load_ext ddip", "%makedip -n 2", "%%dip\nimport os, time") as nb:
-        nb.ok("%%dip\nimport torch\nopt = torch.optim.SGD([torch.ones(1, requires_grad=True)], 0.1)")
+        nb.ok("%%dip\nimport torch\nx = torch.ones(1, requires_grad=True)")
+        nb.ok("%%dip\nopt = torch.optim.SGD([x], 0.1)")
         loop = f"while not os.path.exists({nb.gate!r}):\n    time.sleep(0.01)\n    opt.step()"
         nb.ok(f"run = get_ipython().run_cell_magic('dip', '--noblock --ranks 1', {loop!r})")
         notebook.until(lambda: nb.status().get("step", "0").split()[0] != "0")

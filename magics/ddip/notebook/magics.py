@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import re
 import sys
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 
 LOCALLY = "#dip_locally"  # as the first line of a cell: %autodip leaves it alone
+_LOCAL = re.compile(r"%%(local|dip\s+local)\s*")  # first lines that mean nothing else
 _NAMES = ("makedip", "dip", "steer", "watch", "autodip", "dipush", "dipull", "dipper")
 _DIRECTIVE = re.compile(r"#\s*ddip( run| frame)?:")  # ddipfs(4): for the ranks
 # the magic that a cell begins with, as in r = %dip x
@@ -343,6 +345,9 @@ class DdipMagics(Magics):
     def _run_locally(self, cell, quiet):
         """Runs it in the notebook as a separate cell; raises its exception, which is shown once."""
         shell, shown = self.shell, []
+        if _needs_loop(shell, cell):
+            text = "its await needs the event loop that runs this magic: a cell that begins with"
+            raise DipError(f"{text} {LOCALLY} instead runs in the notebook, too")
         show = patches.SHOW_LOCALLY.of(shell)
         patches.SHOW_LOCALLY.put(shell, lambda *what: shown.append(what))
         try:
@@ -469,6 +474,8 @@ class DdipMagics(Magics):
             return [f"%%dip --ranks {failed.first}\n", "%debug\n"]
         if self._takes_all:  # the extension is loaded
             lines = _LOADS.sub("", "".join(lines)).splitlines(keepends=True)
+        if lines and self._awaits_here(lines[0], "".join(lines[1:])):
+            return [f"{LOCALLY}\n", *lines[1:]]
         own = lines and lines[0].startswith("%%dip" if self._takes_all else "%")
         begins = lines and not own
         takes = self._auto and begins and self.is_remote("".join(lines))
@@ -476,6 +483,13 @@ class DdipMagics(Magics):
             options = self._auto.removeprefix("%%dip").strip()
             return [f"%%dip --auto {options}".rstrip() + "\n", *lines]
         return lines
+
+    def _awaits_here(self, first, code):
+        """True if this is a user's cell for the notebook whose code the kernel must run itself."""
+        found = _LOCAL.fullmatch(first)
+        if found is None or (found[1] == "local" and not self._takes_all):
+            return False
+        return _needs_loop(self.shell, code) and _is_users_cell(self.shell)
 
     # IPython skips it when a prompt checks whether the lines typed so far are a complete cell
     transform.has_side_effects = True  # type: ignore[attr-defined]
@@ -578,6 +592,18 @@ def _with_first_line(comment, cell):
     """
     is_first = cell.lstrip().startswith("%%") or _DIRECTIVE.match(cell)
     return cell if is_first else f"{comment}\n{cell}"
+
+
+def _needs_loop(shell, code):
+    """True if run_cell() would begin an event loop for this code where one runs, and fail."""
+    if "await" not in code and "async" not in code:
+        return False
+    try:
+        asyncio.get_running_loop()
+        made = shell.transform_cell(f"{LOCALLY}\n{code}")
+        return shell.should_run_async(code, transformed_cell=made)
+    except Exception:  # there is no loop; or what is wrong with the code is told when it runs
+        return False
 
 
 def _is_users_cell(shell):
