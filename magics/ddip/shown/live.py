@@ -76,9 +76,10 @@ class Live:
         while wait_s is not None and not self._ends.wait(wait_s):
             wait_s = self.draw()
 
-    def draw(self, longest_s: float = -1) -> float | None:
+    def draw(self, longest_s: float = -1, last: bool = False) -> float | None:
         """Shows it as it is now. Returns the seconds until the next time, None if there is none.
-        longest_s: how long to wait for a drawing that is under way, before nothing is done."""
+        longest_s: how long to wait for a drawing that is under way, before nothing is done. last:
+        it is the one that a terminal shows."""
         if not self._drawing.acquire(timeout=longest_s):
             return None
         try:
@@ -86,14 +87,14 @@ class Live:
         except Exception as e:  # nobody else would see it
             bundle, wait_s = {"text/plain": f"{type(e).__name__}: {e}"}, None
         try:
-            self._show(bundle)
+            self._show(bundle, last)
         finally:
             self._drawing.release()
         return wait_s
 
-    def _show(self, bundle):
+    def _show(self, bundle, last):
         self._drawn = bundle or self._drawn
-        if not self.redraws and not self._ends.is_set():
+        if not self.redraws and not last:
             return
         if self._drawn is not None and self._drawn != self._shown:
             self._sink.display(self._drawn, None, self._place, update=self._shown is not None)
@@ -146,8 +147,7 @@ def top(shell: InteractiveShell | None, group: Group) -> None:
     made = _Top(group)
     live = Live(shell, made.frame)
     if not live.redraws:
-        live.end()
-        live.draw()
+        live.draw(last=True)
         print("This terminal shows it once: `ddip top`, in another one, keeps it up to date")
         return
     if _top is not None:
@@ -189,7 +189,7 @@ def _plotting(shell: InteractiveShell | None, group: Group, names: Sequence[str]
     finally:
         shown.end()
         plot.ends = True
-        shown.draw()
+        shown.draw(last=True)
 
 
 class Plot:
