@@ -78,6 +78,7 @@ def test_silent_daemon():
             with open(f"{nb.group}/ctl", "w", encoding="utf-8") as ctl:
                 ctl.write("interrupt\n")
 
+
 if __name__ == "__main__":
     output = "streams rich cleared results flood replay"
     errors = "errors told failure_is_shown_at_once a_hang_explains_itself interrupt input_fields"
