@@ -100,5 +100,12 @@ def test_hidden_requests():
         assert ed.ok("#dip_locally\nseen").data() == ["1"], "a widget's code runs in the notebook"
 
 
+def test_voila():
+    """Voila submits a notebook's cells without history: in its kernels they run on the ranks."""
+    with editor(VOILA_PREHEAT="False") as voila:
+        voila.ok('%autodip -a "-S all" on', hidden=True)
+        assert len(voila.ok("rank", hidden=True).data()) == 2
+
+
 if __name__ == "__main__":
     notebook.run(globals())

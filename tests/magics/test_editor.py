@@ -17,13 +17,13 @@ notebook.need("torch", "IPython", "ipykernel", "jupyter_client", "nbformat", "ip
 class Editor:
     """A kernel and its only client."""
 
-    def __init__(self, mount):
+    def __init__(self, mount, **environment):
         from jupyter_client import KernelManager
 
         # chosen ports may be taken by others before the kernel has started
         sockets = os.path.join(os.path.dirname(mount), "ipc")
         self._manager = KernelManager(kernel_name="python3", transport="ipc", ip=sockets)
-        self._environment = os.environ | notebook.environment_of(mount)
+        self._environment = os.environ | notebook.environment_of(mount) | environment
         self._cells = 0
 
     def __enter__(self):
@@ -105,12 +105,12 @@ class Editor:
 
 
 @contextlib.contextmanager
-def editor():
-    """An Editor whose notebook has a group of two ranks."""
+def editor(**environment):
+    """An Editor whose notebook has a group of two ranks. environment: of its kernel, besides."""
     with (
         tempfile.TemporaryDirectory() as folder,
         notebook.place(folder) as mount,
-        Editor(mount) as made,
+        Editor(mount, **environment) as made,
     ):
         made.ok("import sys as _VSCODE_sys\nprint(_VSCODE_sys.executable)", hidden=True)
         made.ok("%load_ext ddip\n%makedip -n 2")

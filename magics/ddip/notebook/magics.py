@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
 import sys
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 LOCALLY = "#dip_locally"  # as the first line of a cell: %autodip leaves it alone
 _LOCAL = re.compile(r"%%(local|dip\s+local)\s*")  # first lines that mean nothing else
+_VOILA = "VOILA_PREHEAT"  # is in the environment of each of Voila's kernels, whatever its value
 _NAMES = ("makedip", "dip", "steer", "watch", "autodip", "dipush", "dipull", "dipper")
 _DIRECTIVE = re.compile(r"#\s*ddip( run| frame)?:")  # ddipfs(4): for the ranks
 # the magic that a cell begins with, as in r = %dip x
@@ -609,7 +611,8 @@ def _needs_loop(shell, code):
 def _is_users_cell(shell):
     """True if the code that is transformed is a cell that a user submitted.
 
-    False for code that a cell runs in turn, as %time and %run do, and for an editor's own requests.
+    False for code that a cell runs in turn, as %time and %run do, and for an editor's own requests,
+    which leave no history. In a kernel that Voila has started all requests are cells.
     """
     frame = sys._getframe()
     while frame is not None:
@@ -620,7 +623,8 @@ def _is_users_cell(shell):
     if request.get("msg_type", "execute_request") != "execute_request":
         return False
     content = request.get("content", {})
-    return content.get("store_history", True) and not content.get("silent")
+    kept = content.get("store_history", True) or _VOILA in os.environ
+    return kept and not content.get("silent")
 
 
 def load(shell: InteractiveShell) -> DdipMagics:
