@@ -119,11 +119,14 @@
  *   stack_begin(describe)      faulthandler is registered: dumps may be requested. describe() -> bytes
  *                              tells what goes with them: see flight.py. Any thread calls it
  *   current_frames() -> dict   sys._current_frames(), which may not be called itself
- *   noting_tracer(function, bit)  sys.settrace or sys.setprofile, of which empty_copy() is to know
+ *   noting_tracer(function, all)  sys.settrace or sys.setprofile, of which empty_copy() is to know.
+ *                              all: it is for all threads
+ *   traced(bool)               is the main thread traced, or profiled? Until then one that was is
  *   empty_copy(names)          a frame's f_locals before CPython 3.13, in a variable of the caller's:
  *                              drops what it refers to, if nobody else has it. Not while the main
  *                              thread is traced: it is written back then
- *   flight_ready() -> bool     this thread may ask torch's recorder of NCCL
+ *   flight_ready() -> bool     this thread, none of the program's, may ask torch's recorder of NCCL:
+ *                              sets its device
  *   flight_find() -> int       which of torch's flight recorders C asks without the GIL: 1 that of
  *                              gloo, 2 that of NCCL; torch must be loaded
  *   flight_groups(lines)       bytes: what they are asked for, see rank/flight.h
@@ -224,6 +227,7 @@ PyObject *py_look_signal(PyObject *module, PyObject *unused);
 PyObject *py_looked(PyObject *module, PyObject *args);
 PyObject *py_current_frames(PyObject *module, PyObject *unused);
 PyObject *py_noting_tracer(PyObject *module, PyObject *args);
+PyObject *py_traced(PyObject *module, PyObject *is);
 PyObject *py_empty_copy(PyObject *module, PyObject *names);
 PyObject *py_flight_ready(PyObject *module, PyObject *unused);
 PyObject *py_flight_find(PyObject *module, PyObject *unused);

@@ -122,17 +122,16 @@ add_stacks(struct buf *out, PyObject *frames)
 	add_frames(out, frame_of(frames, main_thread));
 }
 
+/* The stacks of this request. described: what Python says beside them, or NULL. */
 static void
-find_stacks(void)
+find_stacks(uint64_t request, PyObject *described)
 {
-	uint64_t request = rank_stack_request();
-	PyObject *text = PyObject_CallNoArgs(describe); /* others may run meanwhile */
 	PyObject *frames = frames_of_threads();
 	struct buf stacks = {0};
 	char *p = NULL;
 	Py_ssize_t n = 0;
 
-	if (!text || PyBytes_AsStringAndSize(text, &p, &n) < 0)
+	if (!described || PyBytes_AsStringAndSize(described, &p, &n) < 0)
 		PyErr_Clear(); /* the answer goes without it */
 	if (frames)
 		add_stacks(&stacks, frames);
@@ -143,7 +142,16 @@ find_stacks(void)
 	    request, (struct slice){stacks.p, stacks.n}, (struct slice){p, (size_t)n});
 	buf_free(&stacks);
 	Py_XDECREF(frames);
-	Py_XDECREF(text);
+}
+
+static void
+find_all(void)
+{
+	uint64_t request = rank_stack_request();
+	PyObject *described = PyObject_CallNoArgs(describe); /* others may run meanwhile */
+
+	find_stacks(request, described);
+	Py_XDECREF(described);
 }
 
 /* frame: of the main thread. Takes over the reference. */
@@ -178,7 +186,7 @@ run_with_gil(void)
 	if (jobs & GIL_LOOK && rank_look_is_wanted())
 		see_from_aside();
 	if (jobs & GIL_STACK)
-		find_stacks();
+		find_all();
 	PyGILState_Release(state);
 }
 
@@ -196,32 +204,35 @@ py_looked(PyObject *module, PyObject *args)
 
 	if (!PyArg_ParseTuple(args, "iO:looked", &signo, &frame))
 		return NULL;
-	rank_stack_passed();
+	if (rank_stack_passed()) {
+		find_stacks(rank_stack_request(), NULL);
+		rank_gil_done();
+	}
 	if (rank_look_is_wanted())
 		see(Py_NewRef(frame));
 	Py_RETURN_NONE;
 }
 
-/* Which of them are set in the main thread: 1 a tracer, 2 a profiler. Written with the GIL. */
-static unsigned tracers;
+/* The main thread is traced or profiled, or was in this cell: what removes itself is still at work.
+ * Written with the GIL. */
+static bool traced;
 
-/* Calls the function that sets it, and notes whether there is one. self: (function, bit). */
+PyObject *
+py_traced(PyObject *module, PyObject *is)
+{
+	traced = PyObject_IsTrue(is) == 1;
+	Py_RETURN_NONE;
+}
+
+/* Calls the function that sets a tracer, and notes that there is one. self: (function, all). */
 static PyObject *
 set_tracer(PyObject *self, PyObject *tracer)
 {
-	PyObject *function = PyTuple_GetItem(self, 0), *result;
-	unsigned bit = (unsigned)PyLong_AsUnsignedLong(PyTuple_GetItem(self, 1));
-	unsigned before = tracers;
-	bool is_main = PyThread_get_thread_ident() == main_thread;
+	bool all = PyTuple_GetItem(self, 1) == Py_True;
 
-	if (is_main && tracer != Py_None)
-		tracers |= bit;
-	result = PyObject_CallFunctionObjArgs(function, tracer, NULL);
-	if (is_main && result && tracer == Py_None)
-		tracers &= ~bit;
-	else if (is_main && !result)
-		tracers = before;
-	return result;
+	if (tracer != Py_None && (all || PyThread_get_thread_ident() == main_thread))
+		traced = true;
+	return PyObject_CallFunctionObjArgs(PyTuple_GetItem(self, 0), tracer, NULL);
 }
 
 PyObject *
@@ -237,7 +248,7 @@ py_empty_copy(PyObject *module, PyObject *names)
 {
 	enum { UNSHARED = 3 }; /* references: the frame's, the caller's, this call's */
 
-	if (!tracers && PyDict_Check(names) && Py_REFCNT(names) <= UNSHARED)
+	if (!traced && PyDict_Check(names) && Py_REFCNT(names) <= UNSHARED)
 		PyDict_Clear(names);
 	Py_RETURN_NONE;
 }

@@ -402,6 +402,7 @@ void rank_handlers_set(int signo, bool own);
 /* From now on, until they are released, none of them runs. Signals that Python has noticed before
  * may still be handled. */
 void rank_handlers_hold(void);
+bool rank_handlers_has(int signo); /* a handler, or it is ignored: it does not end the process */
 void rank_handlers_release(void);  /* also if none is held; sends again what came meanwhile */
 void rank_handlers_in_child(void); /* a child that any thread has forked: none is held any more */
 
@@ -425,6 +426,7 @@ void rank_gil_begin(void (*run)(void));
 bool rank_gil_want(enum gil_job job);
 /* Called by run() with the GIL: the jobs, as bits, that are still wanted. */
 unsigned rank_gil_take(void);
+void rank_gil_done(void); /* with the GIL: a job has been done by another thread */
 /* It is no longer wanted. Returns false if it is being done. */
 bool rank_gil_forget(enum gil_job job);
 
@@ -436,8 +438,9 @@ enum flight_recorder { FLIGHT_GLOO, FLIGHT_NCCL, FLIGHT_RECORDERS };
 unsigned rank_flight_find(void);
 /* The groups that they are asked for: see flight.h. Any thread calls it. */
 void rank_flight_groups(struct slice lines);
-/* Makes this thread one that may ask the recorder of NCCL, which looks at CUDA events. Returns
- * false if that fails: it would disturb a capture, or use a GPU that the program does not use. */
+/* Makes this thread, none of the program's, one that may ask the recorder of NCCL, which looks at
+ * CUDA events. Returns false if that fails: it would disturb a capture, or use a GPU that the
+ * program does not use. */
 bool rank_flight_ready(void);
 void rank_flight_lock(void); /* before fork(2): waits a little for an answer that is under way */
 void rank_flight_unlock(void);
@@ -458,8 +461,8 @@ void rank_flight_print(struct buf *out);
 void rank_look_init(struct loop *l);
 int rank_look_signal(void);
 /* Has Python run the handler of that signal in the main thread, if that is on a CPU, or waits for
- * one. Returns its state, as in proc(5). */
-char rank_look_call(void);
+ * one. state: its state, as in proc(5). */
+void rank_look_call(char state);
 bool rank_look_is_wanted(void);		 /* with the GIL */
 void rank_look_seen(struct slice stack); /* with the GIL: of the main thread, if it is wanted */
 /* Looks a number of times in about this long, then sends Rlook; or what was found in the last few
@@ -479,8 +482,10 @@ uint64_t rank_stack_request(void); /* the number of the one that is being answer
 /* With the GIL: the stacks of all threads, and what Python says of the rank's collectives, found
  * for this request. */
 void rank_stack_describe(uint64_t request, struct slice text, struct slice described);
-void rank_stack_found(void);  /* on the I/O thread: that may have been done */
-void rank_stack_passed(void); /* the main thread runs the handler of rank_look_signal() */
+void rank_stack_found(void); /* on the I/O thread: that may have been done */
+/* The main thread runs the handler of rank_look_signal(). Returns true if it is to find the stacks,
+ * with no more than them. */
+bool rank_stack_passed(void);
 void rank_stack_ask(uint64_t tag);
 
 #endif

@@ -16,6 +16,7 @@
 #include "thread.h"
 #include <dlfcn.h>
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -60,6 +61,7 @@ static struct {
 	/* guarded by lock */
 	pthread_t thread;
 	bool asked, busy; /* busy: or lost */
+	bool late;	  /* fork(2) has waited for it, and does no more */
 	bool wanted[FLIGHT_RECORDERS];
 	struct buf groups;
 	struct buf text[FLIGHT_RECORDERS]; /* of the last answer, or Python's */
@@ -71,8 +73,8 @@ rank_flight_lock(void)
 	struct timespec until = after_ns(WAIT_NS);
 
 	pthread_mutex_lock(&self.lock);
-	while (self.busy && pthread_cond_timedwait(&self.rested, &self.lock, &until) == 0)
-		;
+	while (self.busy && !self.late)
+		self.late = pthread_cond_timedwait(&self.rested, &self.lock, &until) != 0;
 }
 
 void
@@ -123,13 +125,14 @@ bool
 rank_flight_ready(void)
 {
 	static _Thread_local bool ready;
+	static atomic_bool noted;
 	int device = ready ? -1 : cuda_device_in_use();
 	struct err e;
 
 	if (device < 0)
 		return true; /* there is no event yet */
 	ready = cuda_open("", &e) == 0 && cuda_use(device, &e) == 0 && cuda_thread_begin(&e) == 0;
-	if (!ready)
+	if (!ready && !atomic_exchange(&noted, true))
 		note("torch's recorder of NCCL is not asked: %s", e.text);
 	return ready;
 }
@@ -175,7 +178,7 @@ work(void *arg)
 			buf_free(&self.text[i]);
 			self.text[i] = text[i];
 		}
-		self.busy = false;
+		self.busy = self.late = false;
 		pthread_cond_broadcast(&self.rested);
 		if (write(self.answered, &one, sizeof(one)) < 0)
 			note("the flight recorder: %s", strerror(errno));

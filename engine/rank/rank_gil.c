@@ -23,11 +23,18 @@ static struct {
 	unsigned wanted, running; /* bits of enum gil_job */
 } self = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER, .done = -1};
 
-static void *
-work(void *arg)
+void
+rank_gil_done(void)
 {
 	uint64_t one = 1;
 
+	if (write(self.done, &one, sizeof(one)) < 0)
+		note("the GIL: %s", strerror(errno));
+}
+
+static void *
+work(void *arg)
+{
 	prctl(PR_SET_NAME, "ddip-gil");
 	for (;;) {
 		pthread_mutex_lock(&self.lock);
@@ -36,8 +43,7 @@ work(void *arg)
 			pthread_cond_wait(&self.changed, &self.lock);
 		pthread_mutex_unlock(&self.lock);
 		self.run();
-		if (write(self.done, &one, sizeof(one)) < 0)
-			note("the GIL: %s", strerror(errno));
+		rank_gil_done();
 	}
 	return NULL;
 }
@@ -109,7 +115,8 @@ rank_gil_forget(enum gil_job job)
 
 	pthread_mutex_lock(&self.lock);
 	runs = self.running & job;
-	self.wanted &= ~(unsigned)job;
+	if (!runs)
+		self.wanted &= ~(unsigned)job;
 	pthread_mutex_unlock(&self.lock);
 	return !runs;
 }

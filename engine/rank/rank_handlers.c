@@ -37,6 +37,14 @@ rank_handlers_set(int signo, bool is_own)
 		atomic_fetch_and(&noted, ~PROC_SIGNAL(signo));
 }
 
+bool
+rank_handlers_has(int signo)
+{
+	struct sigaction now;
+
+	return sigaction(signo, NULL, &now) == 0 && now.sa_handler != SIG_DFL;
+}
+
 void
 rank_handlers_hold(void)
 {

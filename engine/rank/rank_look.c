@@ -3,7 +3,7 @@
  * look is taken by the first that has the GIL: the main thread itself, in Python's handler of a
  * signal, or a thread that waits for the GIL. The latter alone would not do: the main thread gives
  * it up at some lines sooner than at others, and would be seen at these. A thread that sleeps has
- * given it up, and gets no signal, which would end its system call. A stack within a wait for other
+ * given it up, and gets no signal, which might end its system call. A stack within a wait for other
  * ranks is left out.
  */
 #define _GNU_SOURCE
@@ -39,23 +39,11 @@ rank_look_signal(void)
 	return SIGRTMAX - 5;
 }
 
-/* A program may have set the signal's handler anew: by default it would end the process. */
-static bool
-is_handled(void)
+void
+rank_look_call(char state)
 {
-	struct sigaction now;
-
-	return sigaction(rank_look_signal(), NULL, &now) == 0 && now.sa_handler != SIG_DFL;
-}
-
-char
-rank_look_call(void)
-{
-	char state = rank_flight_state();
-
-	if (state == 'R' && is_handled())
+	if (state == 'R' && rank_handlers_has(rank_look_signal()))
 		syscall(SYS_tgkill, getpid(), getpid(), rank_look_signal());
-	return state;
 }
 
 void
@@ -130,12 +118,14 @@ static void
 next(void)
 {
 	uint64_t mean = look.span_ms / LOOKS, some = now_ns() / NS_PER_US % SPREAD;
+	char state;
 
 	look.left--;
 	if (!look.wanted) {
-		look.slept = rank_flight_state() != 'R';
+		state = rank_flight_state();
+		look.slept = state != 'R';
 		look.wanted = true;
-		rank_look_call();
+		rank_look_call(state);
 		if (!rank_gil_want(GIL_LOOK))
 			look.wanted = false;
 	}

@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -47,7 +48,8 @@ static struct {
 	pthread_mutex_t lock;
 	struct buf text, described; /* guarded by lock, */
 	uint64_t request;	    /* and the number of the request */
-	_Atomic bool passed; /* the main thread ran a handler of Python's: it is not in C code */
+	_Atomic bool passed;	/* the main thread ran a handler of Python's: it is not in C code */
+	_Atomic bool asks_main; /* its next one is to find the stacks */
 	/* The signal may arrive late, when the GIL is no longer held; then there is no dump. */
 	_Atomic bool wanted;
 	_Atomic bool refused; /* no dump: the main thread has not got the GIL */
@@ -133,7 +135,7 @@ void
 rank_stack_describe(uint64_t request, struct slice text, struct slice described)
 {
 	pthread_mutex_lock(&stack.lock);
-	if (request == stack.request) {
+	if (request == stack.request && (described.n || !stack.text.n)) {
 		buf_clear(&stack.text);
 		buf_add(&stack.text, text.p, text.n);
 		buf_clear(&stack.described);
@@ -142,10 +144,11 @@ rank_stack_describe(uint64_t request, struct slice text, struct slice described)
 	pthread_mutex_unlock(&stack.lock);
 }
 
-void
+bool
 rank_stack_passed(void)
 {
 	stack.passed = true;
+	return atomic_exchange(&stack.asks_main, false);
 }
 
 static void
@@ -206,7 +209,8 @@ answer(const char *remark)
 			rank_link_send(&m);
 	}
 	stack.waiting = 0;
-	stack.wanted = stack.complete = false;
+	stack.complete = false;
+	stack.wanted = stack.asks_main = false;
 	rank_gil_forget(GIL_STACK);
 	loop_timer_del(stack.tick);
 	loop_timer_del(stack.limit);
@@ -216,22 +220,13 @@ answer(const char *remark)
 	buf_free(&body);
 }
 
-/* A program may have set the signal's handler anew: by default it would end the process. */
-static bool
-is_handled(void)
-{
-	struct sigaction now;
-
-	return sigaction(rank_stack_signal(), NULL, &now) == 0 && now.sa_handler != SIG_DFL;
-}
-
 static void
 send_signal(void)
 {
 	stack.refused = false;
 	stack.wanted = true;
 	stack.sent++;
-	if (is_handled())
+	if (rank_handlers_has(rank_stack_signal()))
 		syscall(SYS_tgkill, getpid(), getpid(), rank_stack_signal());
 }
 
@@ -244,14 +239,19 @@ main_ran_ns(void)
 	return (uint64_t)t.tv_sec * NS_PER_S + (uint64_t)t.tv_nsec;
 }
 
-/* A thread that waits to run, or is stopped, is anywhere. */
+/* If it is not, but is in Python code that does not let go of the GIL, it is to look itself. A
+ * thread that waits to run, or is stopped, is anywhere. */
 static bool
 is_in_c(void)
 {
-	char state = rank_look_call();
+	char state = rank_flight_state();
 
-	return ++stack.ticks >= TICKS && !stack.passed &&
-	       (state == 'S' || main_ran_ns() - stack.ran > RUN_NS);
+	rank_look_call(state);
+	if (++stack.ticks < TICKS)
+		return false;
+	if (stack.passed)
+		stack.asks_main = true;
+	return !stack.passed && (state == 'S' || main_ran_ns() - stack.ran > RUN_NS);
 }
 
 static void
@@ -275,7 +275,7 @@ find(void)
 		return;
 	}
 	stack.tick = loop_timer(stack.loop, TICK_MS, on_tick, NULL);
-	stack.passed = false;
+	stack.passed = stack.asks_main = false;
 	rank_gil_want(GIL_STACK);
 }
 

@@ -608,20 +608,19 @@ SIGNAL = Row(
     REPLACED, "signal", "signal", "whether user code handles SIGINT itself",
     "an interrupt may be sent again although user code has handled it",
 )
-TRACERS = [
-    Row(
-        REPLACED, "sys", name, "whether a tracer writes variables back that are only read",
-        "reading a local variable may delete it while its function is traced", is_optional,
+TRACERS, ALL_TRACERS = (
+    [
+        Row(
+            REPLACED, "sys", name, "whether a tracer writes variables back that are only read",
+            "reading a local variable may delete it while its function is traced", is_optional,
+        )
+        for name in names
+    ]
+    for names, is_optional in (
+        (("settrace", "setprofile"), False),
+        (("_settraceallthreads", "_setprofileallthreads"), True),
     )
-    for name, is_optional in (("settrace", False), ("_settraceallthreads", True))
-]
-PROFILERS = [
-    Row(
-        REPLACED, "sys", name, "the same of a profiler",
-        "reading a local variable may delete it while its function is profiled", is_optional,
-    )
-    for name, is_optional in (("setprofile", False), ("_setprofileallthreads", True))
-]
+)
 SET_TRACE = Row(
     REPLACED, "bdb", "Bdb.set_trace", "a debugger stops in the cell, not above it",
     "stepping in a debugger leaves the cell",

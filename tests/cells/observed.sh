@@ -73,7 +73,7 @@ wait "$run" || bad "everybody looks: $(cat "$T/seen.out" "$G/error")"
 wait
 [ -s "$T/alone.0" ] || bad 'nothing to compare'
 for rank in 0 1; do is "rank $rank" "$(cat "$T/seen.$rank")" "$(cat "$T/alone.$rank")"; done
-[ "$(cat "$T"/rounds.* | sort -n | head -n 1)" -ge 3 ] || bad "hardly anything was read: $(cat "$T"/rounds.*)"
+[ "$(cat "$T"/rounds.* | sort -n | head -n 1)" -ge 1 ] || bad "hardly anything was read: $(cat "$T"/rounds.*)"
 for what in 'in train' 'tensor(' losses; do
 	grep -aqF "$what" "$T/read.1" || bad "nothing that was read has '$what': $(head -c 2000 "$T/read.1")"
 done

@@ -29,7 +29,7 @@ from ddip_engine.cells import (
     spliced,
     streams,
 )
-from ddip_engine.data import gpu_report, out_of_memory, table
+from ddip_engine.data import frames, gpu_report, out_of_memory, table
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -103,6 +103,7 @@ def install() -> None:
     signal.signal(signal.SIGINT, _on_sigint)
     signal.signal(_ddip.probe_signal(), _probed)
     signal.signal(_ddip.look_signal(), _ddip.looked)
+    signal.siginterrupt(_ddip.look_signal(), False)
     for signalnum in signal.valid_signals() - {signal.SIGINT, *_OURS}:
         _ddip.handles(signalnum, callable(signal.getsignal(signalnum)))  # a preload's
     patches.SIGNAL.replace(_watched)
@@ -242,6 +243,7 @@ def execute(number: int, source: bytes) -> Outcome:
         streams.display("error", **cells.describe(e.with_traceback(None)))
         return _refused(RAISED, e)
     earlier = digest.before()
+    frames.begin_cell()
     ended = _run(cell)
     if ended.error is not None and raised.is_a(ended.error, state.EngineError):
         raise ended.error.with_traceback(None)

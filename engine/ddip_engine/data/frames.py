@@ -8,7 +8,6 @@ will have it written back.
 
 from __future__ import annotations
 
-import functools
 import re
 import sys
 from _thread import get_ident
@@ -43,13 +42,15 @@ _main = get_ident()  # imported by the main thread, before a program's gevent
 def install() -> None:
     """From now on it is known whether the main thread is traced."""
     if sys.version_info < (3, 13):  # later ones make no copy
-        for bit, rows in ((1, patches.TRACERS), (2, patches.PROFILERS)):
-            for row in rows:
-                row.replace(functools.partial(_noting, bit))
+        for row in patches.TRACERS:
+            row.replace(lambda real: _ddip.noting_tracer(real, False))
+        for row in patches.ALL_TRACERS:
+            row.replace(lambda real: _ddip.noting_tracer(real, True))
 
 
-def _noting(bit: int, real: Callable[[Any], None]) -> Callable[[Any], None]:
-    return _ddip.noting_tracer(real, bit)
+def begin_cell() -> None:
+    """In the main thread: a tracer of an earlier cell may be there no more."""
+    _ddip.traced(sys.gettrace() is not None or sys.getprofile() is not None)
 
 
 def is_users(frame: FrameType) -> bool:

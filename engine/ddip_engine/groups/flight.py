@@ -139,7 +139,8 @@ def describe() -> bytes:
         _published = None
         publish(lambda tell: tell())  # filters of warnings belong to all threads
         for which, name in enumerate(_RECORDERS):
-            if not _found & 1 << which and (text := _ask(name)):
+            asks = not _found & 1 << which and (name != "nccl" or _ddip.flight_ready())
+            if asks and (text := _ask(name)):
                 _ddip.flight_text(which, text)
         lines = [f"cell {_cell}", *["cuda 1"] * gpu.uses_cuda(), *map(_own, _groups())]
     return "".join(f"{line}\n" for line in lines).encode()
@@ -200,7 +201,7 @@ def _called(call: _Call) -> str:
 def _ask(name: str) -> bytes | None:
     """What this recorder of torch's says, as JSON; None if there is none."""
     function = _RECORDERS[name].get() if _is_few else None
-    if function is None or (name == "nccl" and not _ddip.flight_ready()):
+    if function is None:
         return None
     with _RECORDERS[name]:
         said: bytes = function()  # not quietly: filters of warnings belong to all threads

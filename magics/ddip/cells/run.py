@@ -56,6 +56,8 @@ def steer(
 ) -> None:
     """Runs a source within the running cell, between the same two steps of it on all ranks, or as a
     cell if none runs. Shows its output and value. Raises as run() does."""
+    if see and see != [rank_lists.TABS]:
+        rank_lists.parse(see, group.size)  # what is wrong with it is told before anything runs
     with (
         shutdown.noticed(shell) as leaves,
         cells.Interrupts(leaves=leaves) as interrupts,

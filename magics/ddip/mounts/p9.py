@@ -190,6 +190,7 @@ class Connection:
         have been sent, and the daemon would take the next one for the rest.
         """
         self._tag = (self._tag + 1) % _NO_TAG
+        self._replies.pop(self._tag, None)  # to an earlier one that nobody has waited for
         size = _HEAD.size + len(body) + len(data)
         try:
             self._send_all([_HEAD.pack(size, kind, self._tag) + body, data], size)
