@@ -6,12 +6,12 @@ opened the file.
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import errno
 import os
 import select
 import struct
-import threading
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def hurry(on: bool) -> None:
     """From now on this thread waits for a reply only a moment, and then gets ETIMEDOUT; or it
     waits again as usual."""
     global _hurried
-    _hurried = threading.get_ident() if on else None
+    _hurried = _thread.get_ident() if on else None
 
 
 def _text(s):
@@ -293,7 +293,7 @@ class Connection:
         while len(self._in) < count:
             piece = bytearray(max(count - len(self._in), _PIECE))
             # Ctrl-C is raised here, where no data is lost
-            if not self.is_readable(_HURRIED_MS if _hurried == threading.get_ident() else None):
+            if not self.is_readable(_HURRIED_MS if _hurried == _thread.get_ident() else None):
                 raise OSError(errno.ETIMEDOUT, "the daemon does not answer", self.path)
             self._torn = True
             self._in += piece[: self._receive_some(piece)]
