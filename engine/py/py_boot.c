@@ -133,7 +133,8 @@ py_boot(PyObject *module, PyObject *role)
 		return NULL;
 	names = PyDict_New();
 	code = Py_CompileString(importer, "<ddip_engine importer>", Py_file_input);
-	if (names && code && give(names, "sources", source_table()) &&
+	if (names && code && give(names, "__name__", PyUnicode_FromString("ddip_engine")) &&
+	    give(names, "sources", source_table()) &&
 	    give(names, "magic",
 		PyBytes_FromStringAndSize(embedded_magic, sizeof(embedded_magic))) &&
 	    give(names, "hidden", hidden_names()) &&

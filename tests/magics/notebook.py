@@ -399,6 +399,20 @@ def _on_a_socket(mount):
     return {"DDIPFS": program, "DDIP_MOUNT": f"{mount}.sock"}
 
 
+def at_terminal(nb, lines):
+    """Types the lines at IPython in a terminal of its own, for the group of a Notebook. Returns the
+    completed process."""
+    return subprocess.run(
+        [PYTHON, "-m", "IPython", "--simple-prompt", "--no-banner", "--quick"],
+        input="\n".join(lines) + "\n",
+        env={**os.environ, **environment_of(nb.mount)} | {"DDIP_GROUP": os.path.basename(nb.group)},
+        cwd=nb.folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 def environment_of(mount):
     """The environment in which a kernel finds the package, the daemon and its mount."""
     return _places(mount) | (_on_a_socket(mount) if os.environ.get("DDIP_TEST_SOCKET") else {})

@@ -1,9 +1,6 @@
 #!/usr/bin/env python3
 """%autodip takes the cells that a user submits, and no other code that IPython runs."""
 
-import os
-import subprocess
-
 import notebook
 from test_editor import editor
 
@@ -69,17 +66,7 @@ def test_terminal():
             "print('remote', here + rank)",
             "exit",
         )
-        command = [notebook.PYTHON, "-m", "IPython", "--simple-prompt", "--no-banner", "--quick"]
-        done = subprocess.run(
-            command,
-            input="\n".join(lines) + "\n",
-            env={**os.environ, **notebook.environment_of(nb.mount)}
-            | {"DDIP_GROUP": os.path.basename(nb.group)},
-            cwd=nb.folder,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = notebook.at_terminal(nb, lines)
         said = done.stdout
         assert said.count("remote 0\n") == 2 and "local 1\n" in said, (said, done.stderr)
 

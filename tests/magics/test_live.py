@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
 """Displays that are kept up to date: `%dip --top`, and the curves of `%%dip --plot`."""
 
-import os
 import re
-import subprocess
 import sys
 import time
 import warnings
@@ -127,16 +125,7 @@ def test_terminal():
             "%dip --plot x for x in range(25): time.sleep(0.1)",
             "exit",
         )
-        done = subprocess.run(
-            [notebook.PYTHON, "-m", "IPython", "--simple-prompt", "--no-banner", "--quick"],
-            input="\n".join(lines) + "\n",
-            env={**os.environ, **notebook.environment_of(nb.mount)}
-            | {"DDIP_GROUP": os.path.basename(nb.group)},
-            cwd=nb.folder,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = notebook.at_terminal(nb, lines)
         said = done.stdout
         assert said.count(", as of ") == 1 and "`ddip top`" in said and "[]\n" in said, said
         assert said.count("x of rank 0: ") == 1 and "x of rank 0: 24\n" in said, said

@@ -167,8 +167,7 @@ class Cell(Interruptible):
         which hides them too, unless a program imports it."""
         name = frame.f_globals.get("__name__")
         package = name.partition(".")[0] if isinstance(name, str) else ""
-        ours = package == "ddip_engine" or frame.f_code.co_filename.startswith("<ddip_engine")
-        return ours or (package == "IPython" and self.program is None)
+        return package == "ddip_engine" or (package == "IPython" and self.program is None)
 
     def forget_lines(self, needed: Callable[[str], object]) -> None:
         """Drops the lines of its code and of the cells within it, unless needed(text)."""
