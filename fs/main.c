@@ -276,8 +276,11 @@ serve(const struct options *o)
 		die("%s", e.text);
 	settings_set_options(o->settings, o->settings_count);
 	settings_take_options(TAILQ_FIRST(&groups), refuse_option);
-	if (ticks_start() < 0)
-		die("cannot start the watchdog");
+	errno = -ticks_start();
+	if (errno) {
+		fail_start(&e, "the watchdog");
+		die("%s", e.text);
+	}
 	if (copy_start(&e) < 0)
 		die("%s", e.text);
 	open_doors(o);

@@ -25,6 +25,18 @@ fail(struct err *e, int no, const char *fmt, ...)
 	return -no;
 }
 
+static int
+vfail_errno(struct err *e, int no, const char *hint, const char *fmt, va_list ap)
+{
+	vfail(e, no, fmt, ap);
+	if (e) {
+		size_t n = strlen(e->text);
+
+		snprintf(e->text + n, sizeof(e->text) - n, ": %s%s", strerror(no), hint);
+	}
+	return -no;
+}
+
 int
 fail_errno(struct err *e, const char *fmt, ...)
 {
@@ -32,13 +44,22 @@ fail_errno(struct err *e, const char *fmt, ...)
 	va_list ap;
 
 	va_start(ap, fmt);
-	vfail(e, no, fmt, ap);
+	vfail_errno(e, no, "", fmt, ap);
 	va_end(ap);
-	if (e) {
-		size_t n = strlen(e->text);
+	return -no;
+}
 
-		snprintf(e->text + n, sizeof(e->text) - n, ": %s", strerror(no));
-	}
+int
+fail_start(struct err *e, const char *fmt, ...)
+{
+	int no = errno;
+	va_list ap;
+
+	va_start(ap, fmt);
+	vfail_errno(e, no,
+	    no == EAGAIN ? ": see ulimit -u, pids.max of its cgroup, kernel.threads-max" : "", fmt,
+	    ap);
+	va_end(ap);
 	return -no;
 }
 

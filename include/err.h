@@ -12,6 +12,8 @@ struct err {
 int fail(struct err *e, int no, const char *fmt, ...) PRINTF(3, 4);
 /* The same, with strerror(errno) appended to the text. Returns -errno. */
 int fail_errno(struct err *e, const char *fmt, ...) PRINTF(2, 3);
+/* The same of a process or a thread that could not be started: says what may have limited them. */
+int fail_start(struct err *e, const char *fmt, ...) PRINTF(2, 3);
 const char *err_name(int no); /* "EINVAL"; "E123" for an unknown one */
 
 #endif

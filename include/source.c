@@ -279,7 +279,8 @@ copy_start(struct err *e)
 		thread_cond(&over);
 		watched = thread_start(&watcher, look, NULL) == 0;
 	}
-	return started ? 0 : fail(e, r, "no thread can be started: %s", strerror(r));
+	errno = r;
+	return started ? 0 : fail_start(e, "a thread");
 }
 
 void

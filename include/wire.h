@@ -38,7 +38,7 @@
 #define WIRE_H
 #include "err.h"
 
-enum { WIRE_VERSION = 6, WIRE_HEADER = 18, WIRE_MAX = 17 << 20, SLOT_AGENT = 0xffff };
+enum { WIRE_VERSION = 7, WIRE_HEADER = 18, WIRE_MAX = 17 << 20, SLOT_AGENT = 0xffff };
 
 /* Bits of the place in a slot. No engine has the place of SLOT_AGENT. */
 enum { SLOT_PLACE = 16 };
@@ -160,8 +160,9 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	/* how: zygote successor cold; pid: of the new process */ \
 	X(Rspawn,    9, 0, "4s",       "pid how") \
 	X(Nsignal,  10, 1, "41",       "signo all") /* to the engine (0) or to all its processes (1) */ \
-	/* status: from wait(2); all output is drained */ \
-	X(Nexit,    12, 0, "44s8888",  "pid status lasterr out err disp records") \
+	/* status: from wait(2); memory: what the kernel did meanwhile for want of it; all output is \
+	 * drained */ \
+	X(Nexit,    12, 0, "44ss8888", "pid status memory lasterr out err disp records") \
 	/* the agent received signo: this host may soon be taken away */ \
 	X(Npreempted, 13, 0, "4",      "signo") \
 	/* the T with this tag is forwarded now */ \

@@ -102,8 +102,9 @@ struct engine {
 	struct conn *conn;	    /* NULL: closed by the engine */
 	int given[ENGINE_FDS], ctl; /* the engine's ends, until it has them; -1: closed */
 	struct engine_output output;
-	int signal; /* to send as soon as the process exists; 0: none */
-	int status; /* from wait(2), once it has exited */
+	int signal;	 /* to send as soon as the process exists; 0: none */
+	int status;	 /* from wait(2), once it has exited */
+	uint64_t killed; /* memory_killed() when it began */
 	TAILQ_ENTRY(engine) link;
 };
 

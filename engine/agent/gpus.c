@@ -175,7 +175,7 @@ start(struct err *e)
 		  ? -1
 		  : fork();
 	if (pid < 0) {
-		fail_errno(e, "a process that asks NVML");
+		fail_start(e, "a process that asks NVML");
 		close(ends[0]);
 		close(ends[1]);
 		return -e->no;

@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE
 #include "agent/agent.h"
+#include "memory.h"
 #include "signal_name.h"
 #include <ctype.h>
 #include <dirent.h>
@@ -15,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LINGER_MS = 100, LAST_WORDS = 16000, END_MS = 900 };
+enum { LINGER_MS = 100, LAST_WORDS = 16000, END_MS = 900, MIB_BITS = 20 };
 
 /* Kept open: to kill must not need a free descriptor. */
 static DIR *proc;
@@ -63,19 +64,40 @@ last_words(struct engine *e, char bytes[LAST_WORDS])
 	return (struct slice){bytes, (size_t)got};
 }
 
+/* If it was killed: what may explain that. The caller owns it. */
+static char *
+want_of_memory(const struct engine *e)
+{
+	bool killed = WIFSIGNALED(e->status) && WTERMSIG(e->status) == SIGKILL;
+	uint64_t n = killed ? memory_killed("") : 0, limit = memory_limit("");
+	struct buf b = {0};
+
+	if (n > e->killed) {
+		n -= e->killed;
+		buf_addf(&b, "since it began, the out-of-memory killer has killed %llu process%s",
+		    (unsigned long long)n, n == 1 ? "" : "es");
+		buf_adds(&b, " of its memory cgroup");
+		if (limit != UINT64_MAX)
+			buf_addf(&b, " (limit %llu MiB)", (unsigned long long)limit >> MIB_BITS);
+	}
+	return b.p ? b.p : xstrdup("");
+}
+
 /* Everything that the engine sent has been forwarded: sends its Nexit, the last message. */
 static void
 finish(void *arg)
 {
 	struct engine *e = arg;
 	struct spool_mark at;
-	char bytes[LAST_WORDS];
+	char bytes[LAST_WORDS], *memory = want_of_memory(e);
 
 	e->output.linger = NULL;
 	objects_ended(e);
 	at = drain_mark(e);
-	drain_say(e, &at, Nexit, (uint32_t)e->pid, (uint32_t)e->status, last_words(e, bytes),
-	    at.size[SPOOL_STDOUT], at.size[SPOOL_STDERR], at.size[SPOOL_DISPLAY], at.records);
+	drain_say(e, &at, Nexit, (uint32_t)e->pid, (uint32_t)e->status, slice_text(memory),
+	    last_words(e, bytes), at.size[SPOOL_STDOUT], at.size[SPOOL_STDERR],
+	    at.size[SPOOL_DISPLAY], at.records);
+	free(memory);
 	away_end(e->output.away);
 	e->output.away = NULL; /* it ends by itself */
 	spawn_free(e);

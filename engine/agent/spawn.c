@@ -4,6 +4,7 @@
  */
 #define _GNU_SOURCE
 #include "agent/agent.h"
+#include "memory.h"
 #include "proc.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -174,6 +175,7 @@ static void
 answer(struct engine *e, pid_t pid, const char *how)
 {
 	e->state = ENGINE_RUNS;
+	e->killed = memory_killed("");
 	e->pid = pid;
 	left_mark(e);
 	e->zygote = NULL;

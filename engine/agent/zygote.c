@@ -74,7 +74,7 @@ zygote_exec(const struct zygote_pool *pool, const char *role, int out, int err,
 		_exit(127);
 	}
 	free(all);
-	return pid < 0 ? fail_errno(e, "fork of a %s", role) : pid;
+	return pid < 0 ? fail_start(e, "fork of a %s", role) : pid;
 }
 
 struct zygote *

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include <Python.h>
 #include "py/py.h"
+#include "memory.h"
 #include "rank/peer.h"
 #include <dlfcn.h>
 #include <errno.h>
@@ -442,6 +443,12 @@ py_version(PyObject *module, PyObject *unused)
 	return PyUnicode_FromString(DDIP_VERSION);
 }
 
+static PyObject *
+py_memory_available(PyObject *module, PyObject *unused)
+{
+	return PyLong_FromUnsignedLongLong(memory_available(""));
+}
+
 static PyMethodDef methods[] = {
     {"next", py_next, METH_NOARGS, "The main thread's next message; None: end now."},
     {"serve", py_serve, METH_NOARGS, "A service thread's next message; None: end now."},
@@ -511,6 +518,7 @@ static PyMethodDef methods[] = {
     {"disconnect", py_disconnect, METH_NOARGS, "Ends all connections of torch's gloo groups"},
     {"stack_signal", py_stack_signal, METH_NOARGS, "The signal to register faulthandler for"},
     {"stack_fd", py_stack_fd, METH_NOARGS, "The memfd for faulthandler to write to"},
+    {"memory_available", py_memory_available, METH_NOARGS, "Bytes; see memory.h"},
     {"look_signal", py_look_signal, METH_NOARGS, "The signal whose handler is looked()"},
     {"looked", py_looked, METH_VARARGS, "looked(signo, frame)"},
     {"current_frames", py_current_frames, METH_NOARGS, "As sys._current_frames()"},

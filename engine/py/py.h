@@ -116,6 +116,7 @@
  *   stack_fd() -> int          the memfd for faulthandler to write to
  *   look_signal() -> int, looked(signo, frame)  the signal for a look at the main thread, and its
  *                              handler
+ *   memory_available() -> int  bytes: see memory.h
  *   stack_begin(describe)      faulthandler is registered: dumps may be requested. describe() -> bytes
  *                              tells what goes with them: see flight.py. Any thread calls it
  *   current_frames() -> dict   sys._current_frames(), which may not be called itself

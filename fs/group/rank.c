@@ -253,15 +253,21 @@ on_started(struct rank *k, struct msg *m)
 	event_rank_started(k);
 }
 
-/* "exit status 1", "signal 9 (Killed)" */
+/* "exit status 1", "signal 9 (Killed)". ours: ddipfs sent that; memory: as in Nexit. */
 static char *
-describe_end(uint32_t status)
+describe_end(uint32_t status, bool ours, struct slice memory)
 {
 	int st = (int)status;
+	struct buf b = {0};
 
-	if (WIFSIGNALED(st))
-		return xasprintf("signal %d (%s)", WTERMSIG(st), strsignal(WTERMSIG(st)));
-	return xasprintf("exit status %d", WEXITSTATUS(st));
+	if (WIFEXITED(st))
+		return xasprintf("exit status %d", WEXITSTATUS(st));
+	buf_addf(&b, "signal %d (%s)", WTERMSIG(st), strsignal(WTERMSIG(st)));
+	if (ours)
+		buf_adds(&b, ", sent by ddipfs");
+	else if (memory.n)
+		buf_addf(&b, ": %.*s", (int)memory.n, memory.p);
+	return b.p;
 }
 
 /* Did it end by a signal for which Python writes a stack? */
@@ -297,21 +303,21 @@ static void
 on_exit_notice(struct rank *k, struct msg *m)
 {
 	uint32_t pid, status;
-	struct slice last;
+	struct slice memory, last;
 	struct spool_mark at;
 	struct err gone = {0};
 	int slot = k->slot;
 	char *how;
 
-	if (wire_unpack(m, Nexit, NULL, &pid, &status, &last, &at.size[0], &at.size[1], &at.size[2],
-		&at.records) < 0)
+	if (wire_unpack(m, Nexit, NULL, &pid, &status, &memory, &last, &at.size[0], &at.size[1],
+		&at.size[2], &at.records) < 0)
 		return;
 	output_place(k, &at);
-	how = k->end.wrong ? xasprintf("killed, as %s", k->end.wrong) : describe_end(status);
+	how = k->end.wrong ? xasprintf("killed, as %s", k->end.wrong)
+			   : describe_end(status, k->kill_sent, memory);
 	free(k->end.stderr_tail);
 	k->end.stderr_tail = last_words(own_words(k, last, status, &at), is_crash(status));
-	fail(&gone, EHOSTDOWN, "rank %d died: %s%s%s%s", k->number, how,
-	    k->kill_sent && WIFSIGNALED((int)status) ? ", sent by ddipfs" : "",
+	fail(&gone, EHOSTDOWN, "rank %d died: %s%s%s", k->number, how,
 	    *k->end.stderr_tail ? "; its last words: " : "", k->end.stderr_tail);
 	event_output_end(k, &at);
 	rank_gone(k, &gone);

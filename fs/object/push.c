@@ -2,6 +2,7 @@
  * or none, is group/queue.c's. */
 #include "object/push.h"
 #include "object/write_behind.h"
+#include "memory.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -12,8 +13,7 @@
 
 enum {
 	SIZE_MAX_BITS = 46,
-	COPY_MAX = 4 << 20,  /* bytes copied in one go: blocks the loop for a millisecond or so */
-	ROOM_STEP = 64 << 20 /* bytes for which the memory is looked at once */
+	COPY_MAX = 4 << 20 /* bytes copied in one go: blocks the loop for a millisecond or so */
 };
 
 static int
@@ -24,33 +24,13 @@ new_memfd(const char *what, struct err *e)
 	return fd < 0 ? fail_errno(e, "%s: memfd_create", what) : fd;
 }
 
-static uint64_t
-kib_of(const char *meminfo, const char *key)
-{
-	const char *at = strstr(meminfo, key);
-
-	return at ? strtoull(at + strlen(key), NULL, 10) << 10 : 0;
-}
-
-/* May it grow to this size? memfds have no limit of their own: what does not fit into the memory
- * that is available would end some process, this one perhaps. */
+/* May it grow to this size? */
 static int
-find_room(struct push *p, uint64_t size, const char *what, struct err *e)
+find_room(const struct push *p, uint64_t size, const char *what, struct err *e)
 {
-	uint64_t more = size - MIN(size, p->size), there;
-	struct buf b = {0};
-
 	if (size >> SIZE_MAX_BITS)
 		return fail(e, EFBIG, "an object has less than %d TiB", 1 << (SIZE_MAX_BITS - 40));
-	if (size <= p->room || read_file("/proc/meminfo", &b) < 0)
-		return 0;
-	there = kib_of(b.p, "MemAvailable:") + kib_of(b.p, "SwapFree:");
-	buf_free(&b);
-	if (more > there)
-		return fail(e, ENOSPC, "no room for %llu bytes of %s: %llu are available",
-		    (unsigned long long)size, what, (unsigned long long)there);
-	p->room = size + MIN((uint64_t)ROOM_STEP, there - more);
-	return 0;
+	return memory_take(size - MIN(size, p->size), what, e);
 }
 
 int

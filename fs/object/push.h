@@ -11,7 +11,6 @@ struct push {
 	int memfd; /* -1: none; see push_fd() */
 	uint64_t size;
 	uint64_t filled; /* bytes from the beginning on that were written, without a gap */
-	uint64_t room;	 /* sizes up to this have been found to fit into memory */
 	bool shared;	 /* ranks map these pages: later writes go to new ones */
 	int failed;	 /* errno of a write that was made behind; 0: none */
 };

@@ -119,7 +119,7 @@ ended(struct engine *e, int status)
 		at = spool_writer_cut(&e->spool);
 		n = pread(e->spool.fd[SPOOL_STDERR], words, sizeof(words), (off_t)from);
 	}
-	engine_say(e, Nexit, 0, 0, (uint32_t)e->child.pid, (uint32_t)status,
+	engine_say(e, Nexit, 0, 0, (uint32_t)e->child.pid, (uint32_t)status, slice_text(""),
 	    ((struct slice){words, (size_t)MAX(n, (ssize_t)0)}), at.size[0], at.size[1], at.size[2],
 	    at.records);
 	engine_gone(e);

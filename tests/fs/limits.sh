@@ -54,3 +54,29 @@ done
 printf 'stop\nsize 12\nstart\n' | cat >"$G/ctl"
 cell 'print("again", rank)'
 is 'a rank that returns' "$(cat "$G/rank11/stdout")" $'from 11\nagain 11'
+
+# a cgroup that allows few processes: what cannot start says what to look at, whatever it is
+few() { # few MAX: mounts with that many at most, then runs a cell with as many as there are
+	local now
+	exec 2>&1
+	echo "$BASHPID" >"$pids/cgroup.procs"
+	echo "$1" >"$pids/pids.max"
+	"$BUILD/ddipfs" -o "size=2,backend=none,python=$PLAIN_PYTHON" "$T/few" || return
+	read -r now <"$pids/pids.current"
+	echo "$now" >"$pids/pids.max"
+	echo 'x = 1' >"$T/few/group/cell" # no process of this shell's own
+	echo max >"$pids/pids.max"
+	cat "$T/few/group/error"
+	umount "$T/few"
+}
+for dir in /sys/fs/cgroup/pids /sys/fs/cgroup; do
+	pids=$dir/ddip-test-$$
+	mkdir "$pids" 2>/dev/null || continue
+	if [ -e "$pids/pids.max" ]; then
+		mkdir "$T/few"
+		for most in 4 10 max; do
+			like "$most processes" "$(few $most)" 'Resource temporarily unavailable: see ulimit -u, pids.max|start new thread'
+		done
+	fi
+	until_true rmdir "$pids" 2>/dev/null
+done

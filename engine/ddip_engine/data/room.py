@@ -1,19 +1,19 @@
-"""Refuses views that would copy more than this machine has memory for: pkl, p5 and pt write all of
+"""Refuses views that would copy more than there is memory for, here or in this cgroup: pkl, p5 and pt write all of
 an object, and the rank, which may be in the middle of a training, would be killed for it."""
 
 from __future__ import annotations
 
-import re
 import sys
 from errno import EFBIG
 
+import _ddip
 from ddip_engine.state import EngineError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-_SMALL = 1 << 30  # bytes that are copied without a look
+_SMALL = 64 << 20  # bytes that are copied without a look
 _LOOKED_AT = 1 << 16  # objects in containers
 _CONTAINERS = (list, tuple, dict, set, frozenset)
 _PICKLED = 3  # copies of a tensor that torch pickles, at the end of it
@@ -23,12 +23,12 @@ def check(name: str, view: str, value: object) -> None:
     """Raises EngineError(EFBIG) if a copy of the arrays and tensors in it has no room."""
     arrays, tensors = _bytes_of(value)
     size = arrays + tensors * (_PICKLED if view == "pkl" else 1)
-    if size < _SMALL or size <= (free := _free()):
+    if size < _SMALL or size <= (free := _ddip.memory_available()):
         return
     raise EngineError(
         EFBIG,
-        f"{name}.{view} would be a copy that takes {size >> 20} MiB, and this host has"
-        f" {free >> 20} MiB free: read .npy or .safetensors, which copy only what is read",
+        f"{name}.{view} would be a copy that takes {size >> 20} MiB, and {free >> 20} MiB are"
+        " free: read .npy or .safetensors, which copy only what is read",
     )
 
 
@@ -55,10 +55,3 @@ def _bytes_of(value: object) -> tuple[int, int]:
         elif isinstance(item, module):
             waiting += [*item.parameters(), *item.buffers()]
     return arrays, tensors
-
-
-def _free() -> int:
-    """The bytes of memory that processes can still take."""
-    with open("/proc/meminfo") as file:
-        found = dict(re.findall(r"^(MemAvailable|SwapFree): *(\d+) kB$", file.read(), re.M))
-    return sum(map(int, found.values())) << 10
