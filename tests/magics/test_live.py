@@ -45,17 +45,17 @@ def test_samples():
 
     def figure(**how):
         made = Figure(**how)
-        axes.append(made.add_subplot())
-        made.subplots = lambda: axes[-1]
+        plain = made.add_subplot
+        made.add_subplot = lambda *words: axes.append(plain(*words)) or axes[-1]
         return made
 
     def gathered(group, name):
-        return [1.0] * 64 if name == "loss" else [[1, 2]] * 64
+        return "locals", [1.0] * 64 if name == "loss" else [[1, 2]] * 64
 
     before, live._gathered = live._gathered, gathered
     try:
         plot = live.Plot(None, ["loss"], figure)
-        waits = [plot.frame()[1] for _ in range(5)]
+        waits = [plot.frame()[1] for _ in range(6)]
         assert all(wait <= 0.5 for wait in waits) and len(axes) == 1, (waits, axes)
         plot.ends = True
         with warnings.catch_warnings():
@@ -63,12 +63,50 @@ def test_samples():
             assert plot.frame()[0]["image/png"]
         assert axes[-1].get_xlabel() == "seconds since the cell was submitted"
         assert len(axes[-1].lines[0].get_xdata()) == 6, "it is drawn less often than it is asked"
-        live.Plot(None, ["losses"], figure).frame()
+        plot = live.Plot(None, ["losses"], figure)
+        plot.frame()
+        assert plot.frame()[0]
         assert axes[-1].get_xlabel() == "index in the list"
         texts = axes[-1].get_legend().get_texts()
         assert {text.get_fontsize() for text in texts} == {axes[-1].xaxis.label.get_fontsize()}
-        live._gathered = lambda *_: time.sleep(0.02) or []
-        assert live.Plot(None, ["loss"], figure).frame()[1] >= 1.0
+        live._gathered = lambda *_: time.sleep(0.02) or ("", [])
+        plot = live.Plot(None, ["loss"], figure)
+        assert [plot.frame()[1] >= 1.0 for _ in range(2)] == [False, True]
+    finally:
+        live._gathered = before
+
+
+def test_what_was_there_before():
+    """What a name was before the cell is not drawn. A name that becomes a list begins anew, and
+    numbers and lists have an axis each."""
+    from ddip.shown import live
+    from matplotlib.figure import Figure
+
+    drawn, now = [], {"loss": ("vars", [5.0, float("nan")]), "x": ("vars", [[1, 2], [1, 2]])}
+
+    def figure(**how):
+        drawn.append(Figure(**how))
+        return drawn[-1]
+
+    def curves():
+        plot.ends = True
+        text = plot.frame()[0]["text/plain"]
+        return text, [(each.get_xlabel(), len(each.lines)) for each in drawn[-1].axes]
+
+    seconds, index = "seconds since the cell was submitted", "index in the list"
+    before, live._gathered = live._gathered, lambda group, name: now[name]
+    try:
+        plot = live.Plot(None, ["loss", "x"], figure)
+        plot.frame()
+        assert curves() == ("loss, x: no number has changed yet", []), curves()
+        now["loss"] = "vars", [1.0, float("nan")]
+        assert curves() == ("loss of rank 0: 1", [(seconds, 1)]), curves()
+        now["loss"], now["x"] = ("vars", [5.0, 2.0]), ("vars", [[1, 2], [3]])
+        text = "loss of rank 0: 5\nloss of rank 1: 2\nx of rank 1: 3"
+        assert curves() == (text, [(index, 1), (seconds, 2)]), curves()
+        now["x"] = "locals", [7, 8]
+        text = text.replace("x of rank 1: 3", "x of rank 0: 7\nx of rank 1: 8")
+        assert curves() == (text, [(seconds, 4)]), curves()
     finally:
         live._gathered = before
 

@@ -1,5 +1,5 @@
-"""Refuses views that would copy more than there is memory for, here or in this cgroup: pkl, p5 and pt write all of
-an object, and the rank, which may be in the middle of a training, would be killed for it."""
+"""Refuses views that would copy more than there is memory for, on this host or in its cgroup: pkl,
+p5 and pt write all of an object, and the rank, which may train, would be killed for it."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ _TIME_S = 10.0  # a time is shown anew after this long
 _LONGEST_S = 1.0  # for which the end of a display waits for a drawing that is under way
 _SHARE = 0.02  # of the time, at most, that the ranks are asked for what is plotted
 _POINTS = 2000  # of a curve; then every second one is dropped
-_INCHES = (6.4, 2.4)
+_WIDE, _HIGH = 6.4, 2.4  # of a plot, in inches
 _NAMED = 8  # curves, at most: more names do not fit
 _SECONDS, _INDEX = "seconds since the cell was submitted", "index in the list"
 _TABLE = "white-space:pre;overflow-x:auto"  # rows are not broken
@@ -194,7 +194,10 @@ def _plotting(shell: InteractiveShell | None, group: Group, names: Sequence[str]
 
 class Plot:
     """Curves of variables: of a number, its values over time; of a list, its elements. ends: the
-    next frame is the last one."""
+    next frame is the last one.
+
+    The first frame is made before the cell runs. A global counts once it differs from then.
+    """
 
     ends = False
 
@@ -202,13 +205,18 @@ class Plot:
         self._group = group
         self._figure = figure
         self._curves: dict[str, dict[int, list[tuple[float, float]]]] = {name: {} for name in names}
+        self._axis = dict.fromkeys(names, "")  # name -> what its horizontal axis shows
+        self._before: dict[tuple[str, int], str] | None = None  # (name, rank) -> its value then
         self._began = time.monotonic()
         self._due = 0.0  # when to draw next, if a variable has changed
         self._changed = True
-        self._units: set[str] = set()  # of the horizontal axis
 
     def frame(self) -> tuple[dict[str, str] | None, float]:
         """See Live."""
+        if self._before is None:
+            self._before = self._values()
+            self._began = time.monotonic()
+            return None, _ASK_S
         began = time.monotonic()
         for name in self._curves:
             self._changed |= self._read(name)
@@ -220,58 +228,85 @@ class Plot:
         self._due, self._changed = time.monotonic() + _EVERY_S, False
         return drawn, wait_s
 
+    def _values(self):
+        found = {name: _gathered(self._group, name)[1] for name in self._curves}
+        return {
+            (name, rank): repr(value)
+            for name, values in found.items()
+            for rank, value in enumerate(values)
+        }
+
     def _read(self, name):
-        """Adds what a variable is now. False: it is not there, or is no number."""
-        values = _gathered(self._group, name)
+        """Adds what a variable is now. False: it is not there, is no number, or is as it was."""
+        place, values = _gathered(self._group, name)
         now, added = time.monotonic() - self._began, False
         for rank, value in enumerate(values):
-            curve = self._curves[name].setdefault(rank, [])
+            if place == "vars" and self._before.get((name, rank)) == repr(value):
+                continue
+            self._before.pop((name, rank), None)
             if isinstance(value, list) and all(isinstance(y, int | float) for y in value):
+                curve = self._curve(name, rank, _INDEX)
                 added |= len(curve) != len(value)
                 curve[:] = enumerate(value)
-                self._units.add(_INDEX)
             elif isinstance(value, int | float):
+                curve = self._curve(name, rank, _SECONDS)
                 curve.append((now, value))
                 added = True
-                self._units.add(_SECONDS)
+            else:
+                continue
             if len(curve) > _POINTS:
                 del curve[-2::-2]
         return added
 
+    def _curve(self, name, rank, axis):
+        """The points of a variable on a rank; none if it was of another kind before."""
+        if self._axis[name] != axis:
+            self._axis[name] = axis
+            self._curves[name].clear()
+        return self._curves[name].setdefault(rank, [])
+
     def _draw(self):
-        figure = self._figure(figsize=_INCHES, layout="constrained")
-        axes = figure.subplots()
-        for name, curves in self._curves.items():
-            for rank, curve in curves.items():
-                if curve:
-                    axes.plot(
-                        *zip(*curve, strict=True), linewidth=0.9, label=f"{name} of rank {rank}"
-                    )
-        if axes.lines:
-            axes.set_xlabel(", or ".join(sorted(self._units)))
-            size = axes.get_xticklabels()[0].get_fontsize()
-            named = axes.lines[:: math.ceil(len(axes.lines) / _NAMED)]
-            place = {"loc": "upper left", "bbox_to_anchor": (1, 1)}
-            axes.legend(handles=named, **place, fontsize=size, frameon=False)
+        kinds = sorted({self._axis[name] for name, curves in self._curves.items() if curves})
+        rows = max(1, len(kinds))
+        figure = self._figure(figsize=(_WIDE, _HIGH * rows), layout="constrained")
+        for row, axis in enumerate(kinds, 1):
+            self._draw_kind(figure.add_subplot(rows, 1, row), axis)
         png = io.BytesIO()
         figure.savefig(png, format="png", dpi=100)
         last = [
             f"{name} of rank {rank}: {curve[-1][1]:g}"
             for name, curves in self._curves.items()
-            for rank, curve in curves.items()
+            for rank, curve in sorted(curves.items())
             if curve
         ]
+        if not last:
+            return {"text/plain": f"{', '.join(self._curves)}: no number has changed yet"}
         data = base64.b64encode(png.getvalue()).decode("ascii")
         return {"image/png": data, "text/plain": "\n".join(last)}
 
+    def _draw_kind(self, axes, axis):
+        """Draws the curves with this horizontal axis."""
+        for name, curves in self._curves.items():
+            for rank, curve in sorted(curves.items()) if self._axis[name] == axis else ():
+                if curve:
+                    axes.plot(
+                        *zip(*curve, strict=True), linewidth=0.9, label=f"{name} of rank {rank}"
+                    )
+        axes.set_xlabel(axis)
+        if axes.lines:
+            size = axes.get_xticklabels()[0].get_fontsize()
+            named = axes.lines[:: math.ceil(len(axes.lines) / _NAMED)]
+            place = {"loc": "upper left", "bbox_to_anchor": (1, 1)}
+            axes.legend(handles=named, **place, fontsize=size, frameon=False)
+
 
 def _gathered(group, name):
-    """The value of a variable on each rank, of what runs first, else of a global; [] if it has
-    none."""
+    """(place, values): of a variable on each rank, of what runs first ("locals"), else of a global
+    ("vars"); no values: it has none."""
     for place in ("locals", "vars"):
         with contextlib.suppress(OSError, ValueError):
             found = json.loads(
                 files.read_text(os.path.join(group.path, place, f"{name}.gather.json"))
             )
-            return found if isinstance(found, list) else []
-    return []
+            return place, found if isinstance(found, list) else []
+    return "", []
