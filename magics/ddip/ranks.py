@@ -61,8 +61,10 @@ def name(ranks: Collection[int]) -> str:
     return f"rank{'s' * (len(ranks) > 1)} {spell(ranks)}"
 
 
-def freed(ranks: Collection[int], place: str) -> str:
-    """Where ranks were that were freed after the failure of another. place: of their messages."""
+def freed(ranks: Collection[int], place: str, raised: str = "") -> str:
+    """Where ranks were that were freed after the failure of another, or whose collective has raised
+    an exception for it. place: of their messages."""
     verb = "was" if len(ranks) == 1 else "were"
     where = f"in {place}" if "()" in place else f"at {place}"
-    return f"{name(ranks)} {verb} {where}, and {verb} freed"
+    end = f"which raised {raised}" if raised else f"and {verb} freed"
+    return f"{name(ranks)} {verb} {where}, {end}"

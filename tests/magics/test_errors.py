@@ -108,6 +108,20 @@ def test_chained():
                 assert "ddip_engine" not in text and "counted" not in text, text
 
 
+def test_a_rank_dies():
+    """The rank that died comes first. What the collective of another raised for that is a line, and
+    so is how the new rank gets its variables."""
+    first = "%%dip\nimport os, torch, torch.distributed as dist"
+    code = "%%dip\nif rank == 1:\n    os._exit(3)\ndist.all_reduce(torch.ones(1))"
+    with notebook.notebook("%load_ext ddip", "%makedip -n 2", first) as nb:
+        name, value, shown = nb.run(code).error
+        assert (name, value) == ("RemoteError", "RankError(rank 1 died: exit status 3)"), value
+        lines = [line for line in shown.splitlines() if line]
+        assert lines[0] == "rank 1 died: exit status 3", shown
+        assert re.fullmatch(r"rank 0 was in all_reduce\(\), .*:4, .+", lines[1]), shown
+        assert "--catch-up 1" in lines[2] and len(lines) == 3, shown
+
+
 def test_script():
     """A program that does not catch a RemoteError shows the ranks' traceback."""
     with notebook.notebook("%load_ext ddip", "%makedip") as nb:

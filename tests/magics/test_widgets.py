@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Widgets of ranks work in the notebook."""
 
+import ast
 import re
 
 import notebook
@@ -134,6 +135,32 @@ def test_linked():
         assert seen == "[[(3, 7), (5, 11)], [(3, 7), (5, 11)]]", seen
         ran = nb.ok("%%dip --linked\nif rank: ipywidgets.Text()\nelse: ipywidgets.IntSlider()")
         assert "different widgets: they are not linked" in ran.text("stderr"), ran.outputs
+
+
+def test_linked_are_shown():
+    """The front end is told of what becomes of the widgets of all ranks, whichever was moved."""
+    slider = (
+        "%%dip -S all --linked\nimport ipywidgets\nslider = ipywidgets.IntSlider()\n"
+        "text = ipywidgets.Text()\n"
+        "def changed(change):\n    text.value = f'{rank}: {change.new}'\n"
+        "slider.observe(changed, 'value')\ndisplay(slider, text)"
+    )
+    names = "%dip --ranks 0-1 [slider.comm.comm_id, text.comm.comm_id]"
+    with notebook.notebook("%load_ext ddip", "%makedip -n 2", slider) as nb:
+        ids = ast.literal_eval(nb.ok(f"r = {names}\nr").data()[-1])
+        client, _ = nb.begin("pass")
+        send_state(client, ids[0][0], {"value": 5})
+        wanted = {
+            (ids[1][0], "value", 5),
+            (ids[0][1], "value", "0: 5"),
+            (ids[1][1], "value", "1: 5"),
+        }
+        while wanted:
+            message = client.get_iopub_msg(timeout=notebook.HANG_LIMIT_S)
+            if message["msg_type"] == "comm_msg":
+                content = message["content"]
+                state = content["data"].get("state", {})
+                wanted -= {(content["comm_id"], *item) for item in state.items()}
 
 
 def test_told_outputs():

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     class Freed(TypedDict, total=False):
         freed: str  # see freed.py
+        within: str
 
     class Failure(Freed):  # the content of an `error` message of the Jupyter protocol
         ename: str

@@ -1,4 +1,5 @@
-"""Where a rank was when it was freed because another one had failed."""
+"""In which collective a rank was when it was freed because another one had failed, or when that
+collective raised an exception."""
 
 from __future__ import annotations
 
@@ -16,19 +17,26 @@ _WAIT = ("backward", "forward", "wait")  # what waits for other ranks, beside th
 
 
 def place(error: BaseException) -> Freed:
-    """{"freed": "barrier(), <cell 6>:3"} for the `error` message of such a rank: the collective
-    that it was in, if a frame shows one, and the line of the user's. {} for other exceptions."""
-    if not raised.is_a(error, PeerFailed):
-        return {}
+    """{"freed": "barrier(), <cell 6>:3"} for the `error` message of a rank that was freed: the
+    collective that it was in, if a frame shows one, and the line of the user's. {"within": …}, the
+    same, for an exception that a collective has raised. {} for other exceptions."""
     inner, user = _within_users(error.__traceback__)
     if user is None:
         return {}
+    if not raised.is_a(error, PeerFailed):
+        called = [name for name in inner if name in patches.COLLECTIVES]
+        return {"within": _place(called, user)} if called else {}
     # those that the call had left with an error, as a collective does whose connections end
     left, _ = _within_users(getattr(error.__context__, "__traceback__", None))
     known = [name for name in left + inner if name in patches.COLLECTIVES or name in _WAIT]
+    return {"freed": _place(known, user)}
+
+
+def _place(called: list[str], user: tuple[FrameType, int]) -> str:
+    """The outermost of the functions called, and the user's line."""
     frame, line = user
     where = f"{frame.f_code.co_filename.rpartition('/')[2]}:{line}"
-    return {"freed": f"{known[-1]}(), {where}" if known else where}
+    return f"{called[-1]}(), {where}" if called else where
 
 
 def _within_users(

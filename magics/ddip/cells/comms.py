@@ -277,7 +277,7 @@ def submit_waiting() -> None:
 
 class _Way:
     """The front end's messages for one rank, or for those whose widgets are linked: one cell
-    carries all that came while another ran. rank: whose output is shown.
+    carries all that came while another ran. rank: whose output is shown that no widget captures.
 
     Call add() and submit() with the lock held.
     """
@@ -326,7 +326,7 @@ class _Way:
             if following is None:
                 return
             request, cell = following
-            front_end = FrontEnd(get_ipython(), cell, {self.rank}, request)
+            front_end = FrontEnd(get_ipython(), cell, {*self._ranks}, request)
             frames = Frames(functools.partial(self._take, front_end), (self.rank,))
             try:
                 cells.follow(cell, frames.take, frames.patience, attached=True)
@@ -343,8 +343,9 @@ class _Way:
 
     def _take(self, front_end, messages):
         displays = self._displays(front_end)
-        own = [m for m in messages if m.get("rank") in (None, self.rank)]
-        for message in without_cleared(front_end.take(own)):
+        rest = front_end.take(messages)  # what becomes of the widgets of all
+        own = [m for m in rest if m.get("rank") in (None, self.rank)]
+        for message in without_cleared(own):
             kind, name = message["type"], message.get("transient", {}).get("display_id")
             if kind == "clear_output":
                 displays.clear(message["wait"])

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ddip.groups import Group
 
 
+_LINE = 120  # characters, at most, of what a collective has raised because a rank had died
 _HEADING = "\x1b[1m%s:\x1b[0m"
 
 
@@ -34,7 +35,7 @@ def failure(
     if end["state"] == "cancelled":
         return DipError(f"cell {cell.number} did not run: {_reason(cell)}")
     parts = {rank: (m["ename"], m["evalue"], m["traceback"]) for rank, m in errors.items()}
-    freed = {rank: m["freed"] for rank, m in errors.items() if "freed" in m}
+    freed = {rank: (m["freed"], "") for rank, m in errors.items() if "freed" in m}
     for row in json.loads(cell.read("error.json")):
         rank, text = row["rank"], row["text"]
         if rank is not None and rank not in parts and text:
@@ -49,15 +50,25 @@ def failure(
         if end["interrupts"] or end["state"] == "interrupted":
             return RemoteInterrupt(text, [text])
         return DipError(text)
+    dead = parts.keys() - errors.keys()
+    if first in dead:  # what the collectives of the others have raised follows from that
+        for rank, m in errors.items():
+            if "within" in m:
+                freed[rank] = m["within"], _short(f"{m['ename']}: {m['evalue']}")
     lines = _lines(parts, first, freed, told)
-    lacking = [rank for rank, (ename, _, _) in sorted(parts.items()) if ename == "NameError"]
-    if (use := hint(cell.group, lacking)) is not None:
+    lacking = [rank for rank, (name, _, _) in sorted(parts.items()) if name == "NameError"]
+    if (use := hint(cell.group, [*lacking, *sorted(dead)])) is not None:
         lines.append(use)
     ename, evalue, _ = parts[first]
     interrupted = end["state"] == "interrupted" and ename != "Preempted"
     if interrupted or (end["interrupts"] and ename == "KeyboardInterrupt"):
         return RemoteInterrupt(evalue, lines)
     return RemoteError(ename, evalue, sorted(parts), lines, first)
+
+
+def _short(text):
+    line = text.partition("\n")[0]
+    return line if len(line) <= _LINE else line[:_LINE] + "…"
 
 
 def _reason(cell):
@@ -85,8 +96,8 @@ def command_to_end(group: Group, number: int | str) -> str:
 
 def _lines(parts, first, freed, told):
     """Tracebacks, each below a line with its ranks; equal ones once, the first failure's last. Of
-    ranks that are told, what was raised, in a line. Then a line for the ranks that were freed,
-    which tells where they were, but for those that are told."""
+    ranks that are told, what was raised, in a line. Then a line for the ranks that were freed, or
+    whose collective failed for that, which tells where they were, but for those that are told."""
     found, places = {}, {}
     for rank, (ename, evalue, traceback) in sorted(parts.items()):
         if rank in freed and first not in freed:
@@ -101,6 +112,6 @@ def _lines(parts, first, freed, told):
         if text is None:
             lines.append(f"{heading} {ename}: {evalue}".removesuffix(": ").partition("\n")[0])
         else:
-            lines += [heading, text]
-    lines += [rank_lists.freed(ranks, place) for place, ranks in places.items()]
+            lines += [text] if text.startswith(rank_lists.name(ranks)) else [heading, text]
+    lines += [rank_lists.freed(ranks, *place) for place, ranks in places.items()]
     return lines
