@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _STOPS, _GOES_ON = 3, 0  # of Ninput
 _RUN, _NO_STEP = 1, -1  # pydevd's STATE_RUN, and what its pydev_step_cmd is then
+_STEP_IN = 144  # its CMD_STEP_INTO_MY_CODE
 _OURS = "<ddip_engine"  # how the file names of the engine's code begin
 _RULES = [{"module": name, "include": False} for name in ("ddip_engine", "IPython")]
 _HAS_MONITORING = hasattr(sys, "monitoring")  # since Python 3.12, in place of sys.settrace()
@@ -39,6 +40,7 @@ _debugger: Any = None  # pydevd's PyDB
 _link: _Link | None = None  # the connection to the front end; None: there is none
 _pydevd: Any = None  # what it offers to whoever speaks for a front end
 _other: object = None  # the tool of the user's, of which was told that it is in the place of pydevd
+_steps: Cell | None = None  # the one whose code has ended within a step
 _paths: dict[str, str] = {}  # text of a cell -> the file name under which the front end knows it
 
 
@@ -193,13 +195,16 @@ def _gives_way() -> bool:
 
 
 def begin(cell: Cell) -> None:
-    """Before the code of a cell: its breakpoints hold from now on."""
+    """Before the code of a cell: its breakpoints hold from now on. Its last expression is code of
+    its own, where a step goes on."""
+    global _steps
     if _debugger is None:
         return
+    step, _steps = _STEP_IN if cell is _steps else _NO_STEP, None
     _unhook()
     if _link is None or _gives_way():
         return
-    _clear()
+    _clear(step)
     path = _paths.get(cell.source)
     if path is not None:
         lines = cell.source.count("\n") + 1
@@ -208,17 +213,27 @@ def begin(cell: Cell) -> None:
     _hook()
 
 
-def end() -> None:
+def end(cell: Cell) -> None:
     """After it: what runs now is the engine's."""
+    global _steps
     if _debugger is not None:
+        info = _info()
+        _steps = None if info is None or info.pydev_step_cmd == _NO_STEP else cell
         if _users_tool() is None:
             _debugger.disable_tracing()
         _unhook()
         _clear()
 
 
-def _clear() -> None:
-    """Forgets a step, or a stop, that the end of a cell has cut off."""
-    info = getattr(threading.main_thread(), "additional_info", None)
+def _info() -> Any:
+    """What pydevd knows of the main thread; None if it has not seen it yet."""
+    return getattr(threading.main_thread(), "additional_info", None)
+
+
+def _clear(step: int = _NO_STEP) -> None:
+    """Forgets a step, or a stop, that the end of a cell has cut off. step: another one."""
+    info = _info()
     if info is not None:
-        info.pydev_step_cmd, info.pydev_step_stop, info.pydev_state = _NO_STEP, None, _RUN
+        info.pydev_step_cmd, info.pydev_step_stop, info.pydev_state = step, None, _RUN
+        if step != _NO_STEP:  # for sys.monitoring, where pydevd uses that
+            getattr(info, "update_stepping_info", lambda: None)()

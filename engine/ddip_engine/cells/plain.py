@@ -80,7 +80,7 @@ def _evaluate(code: CodeType, cell: Cell) -> Any:
     except prompts.Left as left:
         raise prompts.itself(left) from None
     finally:
-        dap.end()
+        dap.end(cell)
 
 
 def _show(value: object, cell: Cell) -> str:

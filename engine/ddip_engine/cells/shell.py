@@ -394,7 +394,7 @@ class _Shell(_Part):
         finally:  # a debugger (it has a botframe) would follow into the shell
             if hasattr(getattr(sys.gettrace(), "__self__", None), "botframe"):
                 sys.settrace(None)
-            dap.end()
+            dap.end(_cell)
 
     def showtraceback(self, exc_tuple: Any = None, *args: Any, **kwargs: Any) -> None:
         """Shows the exception without the frames that are not the user's."""
