@@ -24,7 +24,7 @@ def test_errors():
         assert "\x1b[32m----> 5\x1b[39m " in failed.coloured, failed.coloured
         assert (name, value) == ("RemoteError", "ZeroDivisionError(division by zero)")
         assert text.startswith("ranks 0-2:\n") and text.count("ZeroDivisionError: ") == 1, text
-        assert "\n\nCell In[1], line 4, in f()\n" in text, text
+        assert "\n\nCell In[3], line 4, in f()\n" in text, text  # the notebook's third cell
         assert text.rstrip().endswith("\n\nZeroDivisionError: division by zero"), text
         assert "----> 5 f()" in text and "----> 4     return 1 / 0" in text, text
         assert "ddip" not in text.replace("#%%dip", ""), text

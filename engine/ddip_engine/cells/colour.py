@@ -101,7 +101,8 @@ def _frame(frame: FrameType, lineno: int) -> str:
         place = f"{_CYAN}Cell{_END} {_GREEN}In[{found.group(1)}], line {lineno}{_END}"
     else:
         name = code.co_filename.replace(os.path.expanduser("~") + "/", "~/", 1)
-        place = f"{_CYAN}File{_END} {_GREEN}{name}:{lineno}{_END}"
+        # a link in front ends that look for `File `, a colour, and the path
+        place = f"{_CYAN}File {_GREEN}{name}:{lineno}{_END}"
     if code.co_name != "<module>":
         arguments = ", ".join(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
         name = getattr(code, "co_qualname", code.co_name)

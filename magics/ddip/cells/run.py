@@ -9,7 +9,7 @@ import sys
 
 from ddip import ranks as rank_lists
 from ddip.cells import cell as cells
-from ddip.cells import comms, shutdown
+from ddip.cells import comms, numbers, shutdown
 from ddip.cells.detached import DetachedCell
 from ddip.cells.failures import command_to_end, failure
 from ddip.cells.prompts import Prompts
@@ -112,6 +112,7 @@ def run_cell(
         cells.Interrupts(leaves=leaves, stop=_stop) as interrupts,
         cells.submitted(group, source, words) as cell,
     ):
+        numbers.remember(shell, cell)
         if see:
             _remember(cell, see)
         shown = watch(shell, cell, seen, quiet, interrupts, way, linked, used)
@@ -155,6 +156,7 @@ def detach(
     on, seen, _ = _places(group, see, ranks)
     comms.submit_waiting()
     cell = cells.submit(group, source, rank_lists.spell(on) if on else None)
+    numbers.remember(shell, cell)
     return DetachedCell(shell, cell, seen, replay)
 
 
@@ -234,7 +236,7 @@ def watch(
     hidden: list[dict[str, Any]] = []  # results that are not shown
 
     def take(messages):
-        rest = front_end.take(messages)
+        rest = numbers.translated(shell, cell, front_end.take(messages))
         shown = _without_results(rest, hidden) if used else rest
         _note(elapsed, rest, len(rest) < len(messages))
         view.take([m for m in shown if m["type"] != "input_request"])
