@@ -13,7 +13,7 @@ from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
 
 from ddip.errors import DipError
-from ddip.notebook import magics
+from ddip.notebook import asked, breakpoints, magics, restarts
 from ddip.notebook.debugger import RanksDebugger
 
 TYPE_CHECKING = False
@@ -30,7 +30,9 @@ class RanksKernel(IPythonKernel):
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._magics = magics.load(self.shell)
-        self._magics.take_all(self._take_mark())
+        self._magics.take_all(restarts.take(self._mark()))
+        folder = os.path.dirname(self._mark())
+        self._ends = restarts.BySignal(self.shell, self._magics.attachment, folder)
         made = getattr(self, "debugger", None)
         if made is not None and not isinstance(made, RanksDebugger):
             # ipykernel 6 does not ask for debugger_class
@@ -45,34 +47,22 @@ class RanksKernel(IPythonKernel):
         if made is not None:
             self.debugger.group = self._magics.attachment.known
 
+    def tell_variables(self, code: str) -> None:
+        """Answers a hidden request of an editor for the variables of the rank that is shown."""
+        rank = breakpoints.rank(self.shell)
+        asked.tell(self.shell, self._magics.attachment.known(), rank, code)
+
     def do_shutdown(self, restart: bool) -> Any:
         """Ends the kernel, and if it is a restart, restarts the ranks."""
         if restart:
             with contextlib.suppress(DipError, OSError):  # there is no group
                 group = self._magics.attachment.known()
-                if group is not None and group.is_started():
-                    group.ctl("restart", wait=False)
-                    self._leave_mark(group.path)
+                if group is not None and restarts.restart(group):
+                    restarts.leave(self._mark(), group.path)
         return super().do_shutdown(restart)
-
-    # The next process of this kernel has the same connection file. What the last one leaves beside
-    # it is the path of the group that it has restarted.
 
     def _mark(self):
         return f"{self.parent.abs_connection_file}.ddipfs"
-
-    def _leave_mark(self, path):
-        with open(self._mark(), "w", encoding="utf-8") as file:
-            file.write(path)
-
-    def _take_mark(self):
-        try:
-            with open(self._mark(), encoding="utf-8") as file:
-                path = file.read()
-            os.unlink(self._mark())
-        except OSError:
-            return None
-        return path
 
 
 if __name__ == "__main__":

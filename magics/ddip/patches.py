@@ -585,6 +585,11 @@ INSPECT = Row(
     MAGICS, "ipykernel.kernelbase", "Kernel.do_inspect", "Shift-Tab shows objects of the ranks",
     "Shift-Tab shows objects of the notebook only",
 )
+DEBUG_THREAD = Row(
+    REPLACED, "debugpy", "debug_this_thread", "VS Code's request for it connects to no port",
+    "before VS Code debugs a cell, the kernel's process connects to port 5678",
+    optional=True,  # only there if a front end can debug
+)
 SHUTDOWN = Row(
     MAGICS, "ipykernel.kernelbase", "Kernel.do_shutdown", "a restart leaves the cell alone",
     "Kernel > Restart interrupts the cell that runs on the ranks",

@@ -88,7 +88,7 @@ def test_ended_group():
 
 
 def test_variables():
-    """The front end's panel of variables shows those of rank 0."""
+    """The front end's panel of variables shows those of rank 0, or of the one that is debugged."""
     with notebook.notebook() as plain, kernel(plain) as nb:
         nb.ok("import torch\nx = 41 + rank\nt = torch.zeros(3, 4)")
         answer = nb.debug("inspectVariables")
@@ -98,6 +98,9 @@ def test_variables():
         one = nb.debug("richInspectVariables", variableName="x")
         assert one["body"]["data"] == {"text/plain": "41"}, one
         assert not nb.debug("richInspectVariables", variableName="nothing")["success"]
+        nb.ok("%dip --debug 1")
+        one = nb.debug("richInspectVariables", variableName="x")
+        assert one["body"]["data"] == {"text/plain": "42"}, one
 
 
 if __name__ == "__main__":

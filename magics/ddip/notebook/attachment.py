@@ -11,6 +11,7 @@ import time
 from ddip import groups
 from ddip.errors import DipError, GroupGone
 from ddip.mounts import files, mount, where
+from ddip.notebook.asked import last_cell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -184,8 +185,9 @@ class Attachment:
         status = self.group.status()
         if status.get("state") not in _STOPPED:
             text = f"Attached to {self.group.path}: {self.group.describe()}{_unused(self.group)}"
-            text += self._kept()
-            if number := int(status.get("cell", 0)):
+            if status.get("state") != "restarting":
+                text += self._kept()
+            if number := last_cell(self.group):
                 text += f"; %dip --replay {number} shows its last cell's output"
             print(text)
         settings = self.group.settings()

@@ -31,6 +31,11 @@ def choose(shell: InteractiveShell, word: str) -> None:
     debugger.choose(None if word == "all" else int(word))
 
 
+def rank(shell: InteractiveShell) -> int:
+    """The rank whose variables are shown: the one that is debugged, or 0."""
+    return getattr(_debugger(shell), "rank", 0)
+
+
 def around(shell: InteractiveShell, group: Group, source: str) -> AbstractContextManager[None]:
     """A context in which a cell runs on the ranks. In the kernel of the ranks its breakpoints hold
     there; another kernel's cannot, and that is said."""

@@ -18,6 +18,7 @@ from concurrent import futures
 from ipykernel.compiler import get_file_name, get_tmp_directory
 from ipykernel.debugger import Debugger
 
+from ddip import patches
 from ddip.errors import DipError
 from ddip.mounts import files
 from ddip.notebook.every_rank import Links
@@ -38,7 +39,7 @@ _START = "<string>"  # where a rank's own code begins, as python -c names it
 
 
 class RanksDebugger(Debugger):
-    """ipykernel's, for a rank; the variables outside a breakpoint are rank 0's."""
+    """ipykernel's, for a rank; the variables outside a breakpoint are that rank's, too."""
 
     group: Callable[[], Group | None] = staticmethod(lambda: None)  # the group that cells run on
 
@@ -49,6 +50,7 @@ class RanksDebugger(Debugger):
         self._handle = self.debugpy_client.event_callback
         self.debugpy_client = Links(self._take_event)
         self.debugpy_initialized = True  # ipykernel would have the notebook's process listen
+        patches.DEBUG_THREAD.replace(_debug_thread)
         self._told: str | None = None  # why there are no breakpoints, as it was said last
 
     def start(self) -> bool:
@@ -64,6 +66,11 @@ class RanksDebugger(Debugger):
         thread = event.get("body", {}).get("threadId")
         if event["event"] != "continued" or thread in self.stopped_threads:
             self._handle(event)
+
+    @property
+    def rank(self) -> int:
+        """The rank that the front end shows."""
+        return self.debugpy_client.rank
 
     def choose(self, rank: int | None) -> None:
         """Breakpoints stop on this rank from the next cell on; None: on all ranks."""
@@ -145,7 +152,7 @@ class RanksDebugger(Debugger):
             value = _described(facts)
             if facts["type"] in _SHORT and len(found) < _SHOWN:
                 with contextlib.suppress(OSError):  # it has gone meanwhile
-                    value = _text(group, name)[:_TEXT]
+                    value = self._text(group, name)[:_TEXT]
             found.append(
                 {"name": name, "type": facts["type"], "value": value, "variablesReference": 0}
             )
@@ -153,12 +160,25 @@ class RanksDebugger(Debugger):
 
     def _one(self, asked):
         group = self.group()
-        text = _text(group, asked["variableName"]) if group is not None else ""
+        text = self._text(group, asked["variableName"]) if group is not None else ""
         return {"data": {"text/plain": text}, "metadata": {}}
 
+    def _text(self, group, name):
+        place = os.path.join(group.path, f"rank{self.rank}", "vars", name)
+        return files.read_text(place).rstrip("\n")
 
-def _text(group, name):
-    return files.read_text(os.path.join(group.path, "rank0", "vars", name)).rstrip("\n")
+
+def _debug_thread(real):
+    """debugpy.debug_this_thread(), which VS Code runs here before it debugs a cell.
+
+    In a process without a client it connects to debugpy's port, where anybody may listen.
+    """
+
+    def debug_this_thread():
+        if sys.modules["debugpy"].is_client_connected():
+            real()
+
+    return debug_this_thread
 
 
 def _described(facts):

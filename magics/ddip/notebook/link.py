@@ -244,9 +244,9 @@ def _unconnected(request):
     command, arguments = request["command"], request.get("arguments") or {}
     if command == "initialize":
         return {"body": _CAPABILITIES}
-    if command == "setBreakpoints":
-        lines = [{"line": b["line"], "verified": True} for b in arguments.get("breakpoints", ())]
-        return {"body": {"breakpoints": lines}}
+    if command in ("setBreakpoints", "setFunctionBreakpoints"):
+        points = [{**b, "verified": True} for b in arguments.get("breakpoints", ())]
+        return {"body": {"breakpoints": points}}
     if command == "threads":
         return {"body": {"threads": []}}
     if command in (*_KEPT, "disconnect"):

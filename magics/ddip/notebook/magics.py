@@ -19,7 +19,7 @@ from ddip.cells import run
 from ddip.cells.catch_up import catch_up
 from ddip.cells.failures import failure
 from ddip.errors import DipError, RemoteError
-from ddip.notebook import breakpoints, options
+from ddip.notebook import asked, breakpoints, options
 from ddip.notebook.attachment import Attachment, gpu_names
 from ddip.notebook.complete import Helper
 from ddip.notebook.used import is_used
@@ -59,7 +59,9 @@ class DdipMagics(Magics):
         self._parsed = None, None  # the last line of %%dip, its options
         self._auto: str | None = None  # what %autodip puts in front of cells; None: nothing
         self._takes_all = False  # also of cells that begin with a magic; and makes the group
-        self._helper = Helper(shell, self.is_remote, self.attachment.known)
+        self._helper = Helper(
+            shell, self.is_remote, self.attachment.known, lambda: breakpoints.rank(shell)
+        )
 
     # ---- %makedip
 
@@ -267,7 +269,8 @@ class DdipMagics(Magics):
     @argument(
         "--debug",
         metavar="RANK",
-        help="in the kernel DDP (ddipfs): breakpoints stop on this rank, or on all. Default: 0.",
+        help="in the kernel DDP (ddipfs): the rank on which breakpoints stop, and whose variables"
+        " the editor shows; all stops all ranks. Default: 0.",
     )
     @argument("--auto", action="store_true", help="set by %%autodip in the lines that it adds")
     @argument(
@@ -405,7 +408,7 @@ class DdipMagics(Magics):
         group = self.attachment.need(args.group)
         number = args.replay
         if number == "last":
-            number = group.status().get("cell", "0")
+            number = str(asked.last_cell(group))
         if not number.isdigit() or number == "0":
             raise DipError("--replay: there is no cell yet")
         run.replay(self.shell, group, int(number), args.see)
@@ -474,6 +477,9 @@ class DdipMagics(Magics):
         failed = getattr(sys, "last_value", None)
         if isinstance(failed, RemoteError) and "".join(lines).strip() == "%debug":
             return [f"%%dip --ranks {failed.first}\n", "%debug\n"]
+        code = "".join(lines)
+        if self._takes_all and asked.ASKS.search(code) and self._tells():
+            return [f"get_ipython().kernel.tell_variables({code!r})\n"]
         if self._takes_all:  # the extension is loaded
             lines = _LOADS.sub("", "".join(lines)).splitlines(keepends=True)
         if lines and self._awaits_here(lines[0], "".join(lines[1:])):
@@ -485,6 +491,15 @@ class DdipMagics(Magics):
             options = self._auto.removeprefix("%%dip").strip()
             return [f"%%dip --auto {options}".rstrip() + "\n", *lines]
         return lines
+
+    def _tells(self):
+        """True if this is an editor's request that is answered for the ranks' variables."""
+        if not _is_hidden(self.shell):
+            return False
+        with contextlib.suppress(DipError, OSError):
+            group = self.attachment.known()
+            return group is not None and group.is_started()
+        return False
 
     def _awaits_here(self, first, code):
         """True if this is a user's cell for the notebook whose code the kernel must run itself."""
@@ -614,17 +629,30 @@ def _is_users_cell(shell):
     False for code that a cell runs in turn, as %time and %run do, and for an editor's own requests,
     which leave no history. In a kernel that Voila has started all requests are cells.
     """
+    content = _request(shell)
+    if content is None:
+        return False
+    kept = content.get("store_history", True) or _VOILA in os.environ
+    return kept and not content.get("silent")
+
+
+def _is_hidden(shell):
+    """True if the code that is transformed is an editor's own request."""
+    return _request(shell) is not None and not _is_users_cell(shell)
+
+
+def _request(shell):
+    """The content of the request whose code is transformed, {} in a terminal. None for code that a
+    cell runs in turn, and for other requests."""
     frame = sys._getframe()
     while frame is not None:
         if frame.f_code is InteractiveShell.run_cell_async.__code__:
-            return False
+            return None
         frame = frame.f_back
     request = getattr(shell, "get_parent", dict)()  # that of a kernel; a terminal has none
     if request.get("msg_type", "execute_request") != "execute_request":
-        return False
-    content = request.get("content", {})
-    kept = content.get("store_history", True) or _VOILA in os.environ
-    return kept and not content.get("silent")
+        return None
+    return request.get("content", {})
 
 
 def load(shell: InteractiveShell) -> DdipMagics:
