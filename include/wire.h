@@ -193,7 +193,8 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	X(Nfd,      23, 0, "1",        "which") /* one of the descriptors for the next Tfork */ \
 	X(Nquit,    24, 1, "",         "") /* exit in an orderly way (engines and zygotes) */ \
 	/* ---- daemon and engine: main thread, in order ---- */ \
-	/* first message; port: of the store; facts: lines of what its Python has, of a rank */ \
+	/* first message; port: of the store; facts: lines of what its Python has, of a rank; of a \
+	 * store, why it ends */ \
 	X(Nstarted,    30, 0, "44ss",     "pid port phases facts") \
 	X(Tinit,    32, 0, "4444sd",   "rank size local generation backend env") \
 	X(Rinit,    33, 0, "sd",       "phases table") \

@@ -245,12 +245,26 @@ def _serve_store(env: dict[str, str]) -> None:
     listener.bind((address, int(os.environ.get("DDIP_STORE_PORT", "0"))))
     listener.listen(1024)
     port = listener.getsockname()[1]
+    _need_way(family, address, port)
     started = time.monotonic()
     tcp_store = _tcp_store(kind, address, port, listener.detach())
     elapsed_ms = (time.monotonic() - started) * 1000
     _ddip.notify("Nstarted", os.getpid(), tcp_store.port, f"store_ms {elapsed_ms:.0f}\n", "")
     _wait_for_the_end()
     del tcp_store
+
+
+def _need_way(family: int, address: str, port: int) -> None:
+    """Ends the process where nobody can connect to it, as where the loopback interface is down: a
+    TCPStore, which connects to itself, would try for minutes."""
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((address, port))
+        except OSError as e:
+            lo = "; is the interface lo up?" if address.startswith("127.") else ""
+            why = f"nobody can connect to {address}: {e.strerror}{lo}"
+            _ddip.notify("Nstarted", os.getpid(), 0, "", why)
+            sys.exit(1)
 
 
 def _tcp_store(kind: Any, address: str, port: int, fd: int) -> Any:

@@ -187,6 +187,7 @@ struct group_store {
 	bool listening;
 	bool moved;    /* to another host since the group was started */
 	uint32_t port; /* 0: not yet known, or that Python has no torch */
+	char *wrong;   /* why it ends; NULL: it has not said */
 };
 
 /* Where ranks may run (hosts.c). */

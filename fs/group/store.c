@@ -8,6 +8,7 @@
 #include "group/rank_request.h"
 #include <errno.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The store's process has ended, or could not be started. */
@@ -18,6 +19,8 @@ store_gone(struct group *g, const struct err *e)
 
 	g->store.slot = NO_SLOT;
 	g->store.pid = 0;
+	free(g->store.wrong);
+	g->store.wrong = NULL;
 	g->store.listening = false;
 	event_store_died(g, listened, e);
 }
@@ -47,9 +50,14 @@ store_notice(void *arg, struct msg *m)
 	struct group *g = arg;
 	struct err e = {0};
 	uint32_t pid, port;
-	struct slice phases;
+	struct slice phases, wrong;
 
-	if (wire_unpack(m, Nstarted, NULL, &pid, &port, &phases, NULL) == 0) {
+	if (wire_unpack(m, Nstarted, NULL, &pid, &port, &phases, &wrong) == 0) {
+		if (wrong.n) { /* its Nexit follows */
+			free(g->store.wrong);
+			g->store.wrong = slice_dup(wrong);
+			return;
+		}
 		g->store.port = port;
 		g->store.listening = true;
 		store_addresses(g);
@@ -57,7 +65,8 @@ store_notice(void *arg, struct msg *m)
 	} else if (m->type == Nstranger) {
 		journal_stranger(g, "store", m);
 	} else if (m->type == Nexit) {
-		fail(&e, EHOSTDOWN, "the process that holds the rendezvous store has ended");
+		fail(&e, EHOSTDOWN, "the process that holds the rendezvous store has ended%s%s",
+		    g->store.wrong ? ": " : "", g->store.wrong ? g->store.wrong : "");
 		agent_slot_free(g->store.host->agent, g->store.slot, &e);
 		store_gone(g, &e);
 	}
@@ -97,6 +106,8 @@ store_fini(struct group *g)
 
 	/* first, so that calls that fail now are not reported */
 	g->store.slot = NO_SLOT;
+	free(g->store.wrong);
+	g->store.wrong = NULL;
 	if (g->store.host)
 		agent_slot_free(g->store.host->agent, slot, &gone);
 }

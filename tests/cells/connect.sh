@@ -43,3 +43,13 @@ like 'the interrupt' "$(wait_cell "$n")" 'state interrupted'
 cell 'assert kept == rank
 dist.barrier()' || bad "after an interrupt: $(tail -n 1 "$G/error")"
 is 'no rank was killed' "$(grep -c 'died\|killafter' "$G/error")" 0
+
+# a network namespace in which nothing is up, not even the loopback interface: nobody waits for half an hour
+if unshare -n true 2>/dev/null; then
+	mkdir "$T/lo"
+	ok unshare -n "$BUILD/ddipfs" -o "size=2,python=$TORCH_PYTHON" "$T/lo"
+	fails cell 'x = 1' "$T/lo/group/cell"
+	like 'it says what is missing' "$(cat "$T/lo/group/error")" \
+		'EHOSTDOWN start: .*nobody can connect to 127.0.0.1: Network is unreachable; is the interface lo up'
+	ok umount "$T/lo"
+fi

@@ -107,7 +107,9 @@ def test_left_group():
         assert nb.ok("%makedip -n 2").text().endswith("idle, 2 CPU ranks\n")
         nb.ok("%%dip\na = b = 1")
         said = nb.ok("%makedip -n 2").text()
-        assert said.endswith("idle, 2 CPU ranks; keeps 2 variables, -r starts anew\n"), said
+        assert said.endswith("idle, 2 CPU ranks; keeps 2 variables (%makedip -r starts anew)\n"), (
+            said
+        )
         with nb.other() as again:
             again.ok(
                 "%load_ext ddip\nfrom ddip.notebook import attachment\nimport time\n"

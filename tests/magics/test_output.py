@@ -52,7 +52,7 @@ def test_who_waits():
         "dist.all_reduce(torch.ones(4))\nprint('done')"
     )
     with notebook.notebook("%load_ext ddip", "%makedip") as nb:
-        said = "rank 1 is in no collective (<cell 1>:3); rank 0 waits for it in all_reduce"
+        said = "rank 1 is in no collective (line 3); rank 0 waits for it in all_reduce"
         thread = nb.when(lambda: nb.is_shown(said), nb.open_gate)
         assert "done\n" in nb.ok(code.format(nb.gate)).text()
         thread.join()

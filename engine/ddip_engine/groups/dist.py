@@ -14,7 +14,6 @@ import functools
 import inspect
 import os
 import signal
-import socket
 import sys
 import time
 from datetime import timedelta
@@ -344,25 +343,10 @@ def make_default() -> None:
         return
     if _backend == "none" or c10d is None:
         return
-    _need_loopback()
     _begin(_backend, "env://", rank=state.rank, world_size=state.size)
     _adopted_in, _custom_group = None, False
     if uses_nccl() and state.size > 1:
         _connect()
-
-
-def _need_loopback() -> None:
-    """Raises EngineError where this host alone is used and its interface `lo` is down, as in a new
-    network namespace: gloo would try to connect for half an hour."""
-    address = os.environ.get("MASTER_ADDR", "")
-    if not address.startswith("127."):
-        return
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect((address, 9))
-        except OSError as e:
-            text = f"the ranks cannot connect to {address}: {e.strerror}; is the interface lo up?"
-            raise state.EngineError(e.errno or EIO, text) from e
 
 
 def renew_or_make(whole: bool) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The numbers that this notebook's prompts give to cells, for their tracebacks.
+"""The numbers that this notebook's prompts give to cells, for tracebacks and places in them.
 
 Ranks name the code of a cell after its number in the group, which counts the cells of all who use
 it. Front ends link `Cell In[5]` to the cell with that number in the notebook.
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _CELLS_MAX = 10_000
 _COLOUR = r"(?:\x1b\[[0-9;]*m)*"
 _PLACE = re.compile(rf"(Cell{_COLOUR} {_COLOUR})In\[(\d+)\]")
+_LINE = re.compile(r"<cell (\d+)>:(\d+)")
 
 # (path of a group, number of a cell there) -> its number here
 _here: dict[tuple[str, int], int] = {}
@@ -42,12 +43,26 @@ def translated(
     said to be the group's."""
     if shell is None:
         return messages
-    return [
-        {**m, "traceback": [_text(cell.group.path, text) for text in m["traceback"]]}
-        if m["type"] == "error"
-        else m
-        for m in messages
-    ]
+    return [_translated(cell, m) if m["type"] == "error" else m for m in messages]
+
+
+def _translated(cell, message):
+    lines = [_text(cell.group.path, text) for text in message["traceback"]]
+    places = {key: placed(cell, message[key]) for key in ("freed", "within") if key in message}
+    return {**message, "traceback": lines, **places}
+
+
+def placed(cell: Cell, text: str) -> str:
+    """A text with `line 3` for a line of this cell, and `In[5], line 3` for one of another cell of
+    this notebook, where the ranks say `<cell 6>:3`."""
+
+    def place(found):
+        number = _here.get((cell.group.path, int(found[1])))
+        if int(found[1]) == cell.number:
+            return f"line {found[2]}"
+        return f"In[{number}], line {found[2]}" if number else found[0]
+
+    return _LINE.sub(place, text)
 
 
 def _text(path, text):

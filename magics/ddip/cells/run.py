@@ -228,7 +228,11 @@ def watch(
     """
     attached = interrupts is None
     sink = Sink(shell)
-    elapsed = Elapsed(lambda: _waits_for(cell), cell.verdict, lambda: _goes_on(cell))
+    elapsed = Elapsed(
+        lambda: _waits_for(cell),
+        lambda: numbers.placed(cell, cell.verdict()),
+        lambda: _goes_on(cell),
+    )
     as_tabs = as_tabs and not quiet and tabs.available(shell)
     view = _view(cell, sink, seen, elapsed, quiet, as_tabs)
     prompts = Prompts(shell, cell, view, interrupts.pass_on if interrupts else cell.interrupt)

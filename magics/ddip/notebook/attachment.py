@@ -49,6 +49,7 @@ class Attachment:
         self.starts: Namespace | None = None
         # with starts: the path of a group that a restart has restarted
         self.restarted: str | None = None
+        self._ends_idle = False  # this has set that the group ends when it is idle, and says so
 
     # ---- finding
 
@@ -158,8 +159,7 @@ class Attachment:
             is_made = True
         if is_made and group.settings().get("idle") == "off":
             group.ctl(f"idle {_IDLE_S}")
-            hours = f"{_IDLE_S // 3600} h"
-            print(f"The group ends after {hours} without a cell (echo idle off > {group.path}/ctl)")
+            self._ends_idle = True
         self._choose(group, chosen)
         self._known[group.path] = group.pids()
         if not is_new:
@@ -249,11 +249,16 @@ class Attachment:
         group.start(args.timeout)
         self._started[group.path] = self._known[group.path] = group.pids()
         print(f"DDP group: {group.describe()}")
+        if self._ends_idle:
+            hours = f"{_IDLE_S // 3600} h"
+            print(f"It ends after {hours} without a cell (echo idle off > {group.path}/ctl)")
+            self._ends_idle = False
 
     def _kept(self):
         """What the ranks keep, for a notebook that is run from its beginning again."""
         count = len(self.group.variables())
-        return f"; keeps {count} variable{'s' * (count > 1)}, -r starts anew" if count else ""
+        text = f"; keeps {count} variable{'s' * (count > 1)} (%makedip -r starts anew)"
+        return text if count else ""
 
     def tell_restart(self, group: Group) -> None:
         """Says so if all ranks are others than this shell has seen: a name that is missing is no
