@@ -228,11 +228,7 @@ def watch(
     """
     attached = interrupts is None
     sink = Sink(shell)
-    elapsed = Elapsed(
-        lambda: _waits_for(cell),
-        lambda: numbers.placed(cell, cell.verdict()),
-        lambda: _goes_on(cell),
-    )
+    elapsed = _elapsed(cell)
     as_tabs = as_tabs and not quiet and tabs.available(shell)
     view = _view(cell, sink, seen, elapsed, quiet, as_tabs)
     prompts = Prompts(shell, cell, view, interrupts.pass_on if interrupts else cell.interrupt)
@@ -274,6 +270,14 @@ def watch(
     if end["state"] != "ok":
         raise failure(cell, view.errors, end, view.told)
     return results.values(found)
+
+
+def _elapsed(cell):
+    return Elapsed(
+        lambda: _waits_for(cell),
+        lambda: numbers.placed(cell, cell.verdict()),
+        lambda: _goes_on(cell),
+    )
 
 
 def _least(*waits):
