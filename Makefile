@@ -28,9 +28,9 @@ say = $(if $(V),,@printf '  %-7s %s\n' '$(1)' '$(patsubst $(CURDIR)/%,%,$(2))')
 SHARED_SRC := $(wildcard include/*.c)
 FS_SRC     := $(wildcard fs/*.c fs/*/*.c) $(BUILD)/skill.c
 # engine/rank and engine/py live in a process with Python: the shared object. The launcher and
-# engine/agent and engine/relay never load it.
+# engine/agent and engine/line never load it.
 SO_SRC     := $(wildcard engine/rank/*.c engine/py/*.c)
-ENGINE_SRC := $(wildcard engine/*.c engine/agent/*.c engine/relay/*.c) $(BUILD)/bring_script.c
+ENGINE_SRC := $(wildcard engine/*.c engine/agent/*.c engine/line/*.c) $(BUILD)/bring_script.c
 # What both sides use has one source, in the package of the notebooks.
 ENGINE_PY  := $(sort $(wildcard engine/ddip_engine/*.py engine/ddip_engine/*/*.py)) $(addprefix magics/ddip/,p5.py interface.py interrupts.py known_bad.py patches.py)
 
@@ -147,7 +147,7 @@ $(BUILD)/skill.c: scripts/ddip-skill.md
 		sed -e 's/\\/&&/g' -e 's/"/\\"/g' -e 's/.*/\t"&\\n"/' $< && echo '	;'; } > $@.new && mv $@.new $@
 
 # What a remote shell runs: in one line, without comments.
-$(BUILD)/bring_script.c: engine/relay/bring.sh
+$(BUILD)/bring_script.c: engine/line/bring.sh
 	$(call say,EMBED,$@)
 	$(Q){ echo 'extern const char bring_script[];' && echo 'const char bring_script[] =' && \
 		sed -e '/^[[:space:]]*#/d' -e '/^$$/d' -e 's/^[[:space:]]*//' -e 's/"/\\"/g' -e 's/.*/\t"& "/' $< && \
@@ -200,11 +200,12 @@ UNIT_frames := fs/group/frames.c
 UNIT_last_words := fs/group/last_words.c fs/group/frames.c
 UNIT_rank_flight := engine/rank/cuda.c engine/rank/library.c engine/rank/flight.c engine/rank/rank_collective.c engine/rank/profile.c
 UNIT_ticks := fs/host/ticks.c
-UNIT_link := $(addprefix engine/relay/,link.c channel.c) tests/unit/fake_streams.c
+UNIT_link := $(addprefix engine/line/,link.c channel.c) tests/unit/fake_streams.c
 UNIT_away := engine/agent/away.c
 UNIT_peer := engine/rank/peer.c
 UNIT_link_move := $(UNIT_link)
-UNIT_direct := $(addprefix engine/relay/,offer.c reach.c packet.c)
+UNIT_direct := $(addprefix engine/line/,offer.c reach.c line.c)
+UNIT_outbox := fs/host/outbox.c
 UNIT_remote := fs/object/remote.c
 UNIT_source := fs/base/req.c fs/base/ahead.c
 UNIT_ahead := fs/base/ahead.c
@@ -221,7 +222,7 @@ UNIT_host_gpus := $(GROUP_ROOM)
 UNIT_answers := $(GROUP_ROOM)
 UNIT_agent := $(filter-out engine/agent/agent.c,$(wildcard engine/agent/*.c))
 UNIT_rank := $(wildcard engine/rank/*.c)
-UNIT_relay := $(filter-out engine/relay/near.c,$(wildcard engine/relay/*.c)) $(BUILD)/bring_script.c
+UNIT_relay := $(filter-out engine/line/near.c,$(wildcard engine/line/*.c)) $(BUILD)/bring_script.c
 UNIT_selftest := $(GROUP_ROOM)
 UNIT_tree := $(GROUP_ROOM)
 UNIT_caller := $(GROUP_ROOM)

@@ -7,7 +7,7 @@
 #include "agent/agent.h"
 #include "launcher.h"
 #include "proc.h"
-#include "relay/relay.h"
+#include "line/line.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,13 +15,13 @@
 static int
 run_agent(char **args)
 {
-	return agent_main(false);
+	return agent_main(NULL);
 }
 
 static int
 run_away(char **args)
 {
-	return agent_main(true);
+	return agent_main(args[0]);
 }
 
 static int
@@ -49,6 +49,21 @@ run_version(char **args)
 	return 0;
 }
 
+_Static_assert(
+    (int)LINE_LANES == (int)LANES && (int)LINE_FD == (int)LANE_FD, "a line has an agent's lanes");
+
+static int
+run_near(char **args)
+{
+	return near_main(args, WIRE_VERSION);
+}
+
+static int
+run_far(char **args)
+{
+	return far_main(args, WIRE_VERSION);
+}
+
 static int run_help(char **args);
 
 static const char OPTIONS[] = "…";
@@ -60,13 +75,13 @@ static const struct mode {
 	const char *help;
 } modes[] = {
     {"--agent", NULL, run_agent, "serve a ddipfs daemon on standard input and output"},
-    {"--away", NULL, run_away, "the same for a daemon on another host (started by a relay)"},
+    {"--away", "DIR", run_away, "the same for a daemon on another host (started by a relay)"},
     {"--zygote", "PYTHON", run_zygote,
 	"load PYTHON and torch, and fork ranks (started by an agent)"},
     {"--rank", "PYTHON", run_rank, "load PYTHON and run cells (started by an agent)"},
     {"--gpus", NULL, run_gpus, "answer what NVML says of GPUs (started by an agent)"},
-    {"relay", OPTIONS, near_main, "serve a ddipfs daemon by an agent on another host"},
-    {"far", OPTIONS, far_main, "the other end of a relay (started by it)"},
+    {"relay", OPTIONS, run_near, "serve a ddipfs daemon by an agent on another host"},
+    {"far", OPTIONS, run_far, "the other end of a relay (started by it)"},
     {"--version", NULL, run_version, "print the version and the wire's"},
     {"--help", NULL, run_help, "print this"},
 };

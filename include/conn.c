@@ -3,6 +3,7 @@
  * descriptors that could not be sent.
  */
 #include "conn.h"
+#include "blob.h"
 #include "frame.h"
 #include "gather.h"
 #include <errno.h>
@@ -44,8 +45,9 @@ struct conn {
 	struct buf answers; /* Rerror frames to ourselves, for requests that could not be sent */
 	struct timer *answer_timer;
 	struct gather *gather; /* NULL: each message is sent by itself */
-	bool whole;	       /* an incoming Nmany is not split */
-	conn_msg_fn *msg, *cut;
+	struct conn *first;    /* of which it is a lane; NULL: none */
+	struct blobs *blobs;   /* of a lane */
+	conn_msg_fn *msg, *cut, *send_fd;
 	conn_close_fn *close;
 	void *arg;
 };
@@ -67,6 +69,7 @@ destroy(struct conn *c)
 	while ((o = TAILQ_FIRST(&c->fds_out)))
 		unqueue_fd(c, o);
 	frame_reader_free(&c->in_frames);
+	blobs_free(c->blobs);
 	buf_free(&c->wbuf);
 	buf_free(&c->answers);
 	free(c);
@@ -312,19 +315,32 @@ conn_gather(struct conn *c)
 }
 
 void
-conn_take_whole(struct conn *c)
+conn_on_fd(struct conn *c, conn_msg_fn *send)
 {
-	c->whole = true;
+	c->send_fd = send;
+}
+
+void
+conn_beside(struct conn *c, struct conn *first)
+{
+	c->first = first;
+	c->blobs = blobs_new();
 }
 
 void
 conn_forward(struct conn *c, const struct msg *m)
 {
+	struct msg copy = *m;
 	bool was_empty;
 	size_t at;
 
 	if (c->closed || c->mute || (c->gather && gather_take(c->gather, m)))
 		return;
+	if (m->fd >= 0 && c->send_fd) {
+		frame_show(false, m);
+		c->send_fd(c->arg, &copy);
+		return;
+	}
 	drop_sent(c);
 	at = c->wbuf.n;
 	was_empty = c->sent == at;
@@ -407,30 +423,28 @@ release_object(struct conn *c, const struct msg *m)
 	uint32_t handle = 0;
 
 	if (wire_unpack(m, Rget, NULL, NULL, &handle, NULL, NULL, NULL) == 0 && handle)
-		conn_send(c, Nfree, 0, m->slot, 0, -1, handle);
+		conn_send(c->first ? c->first : c, Nfree, 0, m->slot, 0, -1, handle);
 }
 
 /* m arrived without its descriptor: only this request, or the one that it answers, fails. */
 static void
-on_cut(struct conn *c, struct msg *m)
+on_cut(struct conn *c, struct msg *m, const struct err *e)
 {
 	struct buf error = {0};
-	struct err e;
 	struct msg r;
 
 	m->fd = -1;
-	frame_no_descriptor(&e);
 	switch (wire_kind(m->type)) {
 	case 'T':
 		if (c->cut)
 			c->cut(c->arg, m);
 		else
-			conn_send(c, Rerror, 0, m->slot, m->tag, -1, (uint32_t)e.no,
-			    slice_text(e.text), slice_text(""));
+			conn_send(c->first ? c->first : c, Rerror, 0, m->slot, m->tag, -1,
+			    (uint32_t)e->no, slice_text(e->text), slice_text(""));
 		break;
 	case 'R':
 		release_object(c, m);
-		wire_pack_error(&error, m->slot, m->tag, &e);
+		wire_pack_error(&error, m->slot, m->tag, e);
 		wire_frame(error.p, error.n, &r, NULL);
 		c->msg(c->arg, &r);
 		break;
@@ -455,6 +469,45 @@ take_many(struct conn *c, const struct msg *m, struct err *e)
 	return 0;
 }
 
+/* A part of a blob, or a message that comes with one. */
+static int
+take_blob(struct conn *c, const struct msg *m, struct err *e)
+{
+	struct msg whole;
+	int r = blobs_take(c->blobs, m, &whole, e);
+
+	if (r <= 0)
+		return r;
+	frame_show(true, &whole);
+	if (whole.fd < 0)
+		on_cut(c, &whole, e);
+	else
+		c->msg(c->arg, &whole);
+	if (whole.fd >= 0)
+		close(whole.fd);
+	return 0;
+}
+
+/* Hands over a frame. Returns a negative value for malformed data. */
+static int
+take_frame(struct conn *c, struct msg *m, struct err *e)
+{
+	struct err cut;
+
+	frame_show(true, m);
+	if (m->type == Nmany)
+		return take_many(c, m, e);
+	if (c->blobs && blobs_is(m))
+		return take_blob(c, m, e);
+	if (m->fd == FRAME_FD_CUT) {
+		frame_no_descriptor(&cut);
+		on_cut(c, m, &cut);
+	} else {
+		c->msg(c->arg, m);
+	}
+	return 0;
+}
+
 /* Hands over each whole frame received. Returns a negative value for malformed data. */
 static int
 dispatch(struct conn *c, struct err *e)
@@ -465,15 +518,12 @@ dispatch(struct conn *c, struct err *e)
 	long n = 0;
 
 	while (!c->closed && (n = frame_take(&c->in_frames, at, &m, e)) > 0) {
-		frame_show(true, &m);
-		if (m.fd == FRAME_FD_CUT)
-			on_cut(c, &m);
-		else if (m.type == Nmany && !c->whole && take_many(c, &m, e) < 0)
-			return -e->no;
-		else if (m.type != Nmany || c->whole)
-			c->msg(c->arg, &m);
+		int r = take_frame(c, &m, e);
+
 		if (m.fd >= 0)
 			close(m.fd);
+		if (r < 0)
+			return r;
 		at += (size_t)n;
 	}
 	buf_drop(bytes, at);
@@ -483,11 +533,21 @@ dispatch(struct conn *c, struct err *e)
 	return (int)MIN(n, 0);
 }
 
+/* Has something come that is not read yet, or the end? */
+static bool
+has_more(const struct conn *c)
+{
+	struct pollfd p = {c->rfd, POLLIN, 0};
+
+	return !c->closed && poll(&p, 1, 0) > 0;
+}
+
 static void
 on_event(void *arg, uint32_t events)
 {
 	struct conn *c = arg;
 	struct err e = {0};
+	bool was_busy = c->busy;
 	int r = 1;
 
 	c->busy = true;
@@ -498,13 +558,28 @@ on_event(void *arg, uint32_t events)
 	}
 	if (events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
 		r = frame_receive(&c->in_frames, c->rfd, c->is_socket, false);
+		while (c->first && !c->closed && !c->first->busy && has_more(c->first))
+			on_event(c->first, EPOLLIN);
 		if (dispatch(c, &e) < 0)
 			lost(c, &e);
 		else if (r <= 0)
 			lost(c, NULL);
 	}
-	c->busy = false;
-	if (c->doomed)
+	c->busy = was_busy;
+	if (c->doomed && !c->busy)
+		destroy(c);
+}
+
+void
+conn_take_all(struct conn *c)
+{
+	bool was_busy = c->busy;
+
+	c->busy = true; /* it is not freed in on_event() */
+	while (has_more(c))
+		on_event(c, EPOLLIN);
+	c->busy = was_busy;
+	if (c->doomed && !c->busy)
 		destroy(c);
 }
 

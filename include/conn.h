@@ -35,14 +35,20 @@ void conn_forward(struct conn *c, const struct msg *m);
 /* From now on, equal messages to or from several engines in one round of the loop are sent as one
  * message (Nmany) at the end of the round; see gather.h. */
 void conn_gather(struct conn *c);
-/* Passes an incoming Nmany to msg as it is, without splitting it into the messages that it stands
- * for. */
-void conn_take_whole(struct conn *c);
 /* Sends one message to several engines, packed once. who is as in Nmany, without tails. */
 void conn_send_many(struct conn *c, struct slice who, int type, int flags, ...);
 /* Calls cut, instead of sending Rerror, for a T that arrived without its descriptor. For an owner
  * that does not send through this connection. */
 void conn_on_cut(struct conn *c, conn_msg_fn *cut);
+/* Calls send, instead of sending it, for each message with a descriptor: the peer is on another
+ * host. It does not own m->fd. */
+void conn_on_fd(struct conn *c, conn_msg_fn *send);
+/* c is a lane next to `first`, which is freed with it or later: what has come by `first` is handed
+ * over before what comes by c, descriptors come as blobs (blob.h), and what c itself has to say
+ * goes over `first`. */
+void conn_beside(struct conn *c, struct conn *first);
+/* Hands over what has come. c may be lost in it. */
+void conn_take_all(struct conn *c);
 /* Answers a T that is not sent after all, by an Rerror, from the loop. */
 void conn_refuse(struct conn *c, unsigned slot, uint64_t tag, const struct err *e);
 size_t conn_queued(const struct conn *c); /* bytes not yet sent */

@@ -94,6 +94,12 @@ wire_pack(struct buf *b, int type, int flags, unsigned slot, uint64_t tag, ...)
 }
 
 void
+wire_cancelled(struct err *e)
+{
+	fail(e, EINTR, "cancelled: no longer wanted");
+}
+
+void
 wire_pack_error(struct buf *b, unsigned slot, uint64_t tag, const struct err *e)
 {
 	wire_pack(b, Rerror, 0, slot, tag, (uint32_t)e->no, slice_text(e->text), slice_text(""));

@@ -12,15 +12,17 @@
  * one descriptor comes with the frame (Unix sockets only). Daemon and engine must come from the
  * same build: a different WIRE_VERSION is refused.
  *
- * An Rerror with tag 0 is the last message of an agent, or of the relay to it, and says why it
- * ends.
- *
  * The agent forwards messages to and from an engine without looking inside, with three exceptions.
  * Before it forwards a Trun (or Tput, Tinit …: any T with FLAG_MARK), it drains the engine's pipes
  * and sends Nmark. Before it forwards an R with FLAG_MARK, it drains them and writes the position
  * in the output into the last 32 bytes of the R. If it is on another host than the daemon, it reads
  * ranks' objects itself: it answers Tread and Treduce, and an Rget becomes one of GET_READ or
  * GET_FD.
+ *
+ * To an agent on another host lead three streams of frames (enum lane), which a line between the
+ * hosts carries. What is sent on the first one is there before what is sent on the others later. A
+ * descriptor becomes a blob: its bytes (Nblob), which may be in any order, and then each message
+ * that it would have come with (Nwith), until it is forgotten (Nforget); all on LANE_OBJECTS.
  *
  * Nmany stands for one message to, or from, many engines of a host. frame is a whole frame without
  * a descriptor; its own slot and tag are ignored. For each engine, who contains slot[4] tag[8] and
@@ -38,7 +40,13 @@
 #define WIRE_H
 #include "err.h"
 
-enum { WIRE_VERSION = 7, WIRE_HEADER = 18, WIRE_MAX = 17 << 20, SLOT_AGENT = 0xffff };
+enum { WIRE_VERSION = 8, WIRE_HEADER = 18, WIRE_MAX = 17 << 20, SLOT_AGENT = 0xffff };
+
+/* LANE_OBJECTS: what is large, and so is read, or made, when there is room. LANE_OUTPUT: only from
+ * the agent, what ranks print and the messages with FLAG_ORDERED. */
+enum lane { LANE_CONTROL, LANE_OBJECTS, LANE_OUTPUT, LANES };
+
+enum { LANE_FD = 2 }; /* an agent that is away has lane i > 0 at descriptor LANE_FD + i */
 
 /* Bits of the place in a slot. No engine has the place of SLOT_AGENT. */
 enum { SLOT_PLACE = 16 };
@@ -141,7 +149,7 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 #define WIRE_MESSAGES(X) \
 	/* ---- daemon and agent ---- */ \
 	X(Rerror,    1, 0, "4sd",      "errno text traceback") \
-	/* base: the directory that dir of Tspawn is in; a far relay puts its own in place */ \
+	/* base: the directory that dir of Tspawn is in; one that is away has its own */ \
 	X(Thello,    2, 0, "4s",       "version base") \
 	/* away: 1, the daemon is on another host, and gets output as Noutput */ \
 	X(Rhello,    3, 0, "44s1",     "version pid host away") \
@@ -168,12 +176,13 @@ enum { DEVICE_SLOT = 1 << 20, DEVICE_SLOTS = 32 };
 	/* the T with this tag is forwarded now */ \
 	X(Nmark,    14, 1, "88888",    "tag out err disp records") \
 	X(Nmany,    18, 0, "1dd",      "tail who frame") /* see above */ \
+	X(Nblob,     7, 0, "488d",     "blob size offset data") /* these three: see above */ \
+	X(Nwith,    15, 0, "4d",       "blob frame") \
+	X(Nforget,  17, 0, "4",        "blob") \
 	/* from the agent of another host: what a rank has printed. All before a message with a mark */ \
 	/* comes before that: the mark is where the daemon then is in its own files. */ \
 	X(Noutput,  11, 0, "1d",       "stream data") \
 	X(Ndropped, 16, 0, "81",       "bytes why") /* output lost (enum dropped) */ \
-	/* from a relay: its packets use a direct connection (1), or its launcher (0, and why) */ \
-	X(Ndirect,  17, 0, "1s",       "direct why") \
 	/* a process that descends from a rank of this group which has ended, and has not ended */ \
 	X(Nleft,    28, 0, "ss",       "group process") \
 	/* use: 1, also what they do now */ \
@@ -328,6 +337,8 @@ struct msg {
  * uint64_t for 8, struct slice for s and d. */
 void wire_pack(struct buf *b, int type, int flags, unsigned slot, uint64_t tag, ...);
 void wire_vpack(struct buf *b, int type, int flags, unsigned slot, uint64_t tag, va_list ap);
+/* Fills e with the error for a request that was cancelled by Ncancel. */
+void wire_cancelled(struct err *e);
 /* Appends an Rerror in reply to the request with this tag. */
 void wire_pack_error(struct buf *b, unsigned slot, uint64_t tag, const struct err *e);
 /* Appends a frame whose body is already packed. */

@@ -21,10 +21,10 @@ if [ "${DDIP_TEST_SOCKET:-}" ]; then
 	PLACE=$T/socket
 	SERVE=(-s "$PLACE")
 fi
-# With DDIP_TEST_HOSTS=LAUNCHER, two ranks are on two hosts, which are this machine
+# With DDIP_TEST_HOSTS=LAUNCHER, two ranks are on two hosts, or all on those of DDIP_TEST_HOST_LIST, which are this machine
 HOSTS=()
 if [ "${DDIP_TEST_HOSTS:-}" ]; then
-	HOSTS=(-o 'hosts=a:1 b:1' -o "launcher=$DDIP_TEST_HOSTS" -o master_addr=127.0.0.1)
+	HOSTS=(-o "hosts=${DDIP_TEST_HOST_LIST:-a:1 b:1}" -o "launcher=$DDIP_TEST_HOSTS" -o master_addr=127.0.0.1)
 fi
 PLAIN_PYTHON=${PLAIN_PYTHON:-/usr/bin/python3}
 TORCH_PYTHON=${PYTHON:-$ROOT/.venv/bin/python}

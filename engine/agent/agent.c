@@ -46,7 +46,7 @@ on_hello(struct msg *m)
 		conn_flush(agent.up);
 		reap_all(1);
 	}
-	if (!agent.greeted)
+	if (!agent.base)
 		agent.base = slice_dup(base);
 	agent.greeted = true;
 	/* that which our parent has begun, and will end if we are killed */
@@ -140,10 +140,10 @@ take_descriptors(int *in, int *out)
 	socklen_t len = sizeof(type);
 	bool is_socket = getsockopt(0, SOL_SOCKET, SO_TYPE, &type, &len) == 0;
 
-	proc_close_from(AWAY_BULK + (agent.away ? BULKS : 0));
-	for (int kind = 0; agent.away && kind < BULKS; kind++)
-		if (fcntl(AWAY_BULK + kind, F_SETFD, FD_CLOEXEC) < 0)
-			die("want a socket for bulk on descriptor %d", AWAY_BULK + kind);
+	proc_close_from(LANE_FD + (agent.away ? LANES : 1));
+	for (int lane = LANE_CONTROL + 1; agent.away && lane < LANES; lane++)
+		if (fcntl(LANE_FD + lane, F_SETFD, FD_CLOEXEC) < 0)
+			die("want a socket on descriptor %d", LANE_FD + lane);
 	*in = fcntl(0, F_DUPFD_CLOEXEC, 10);
 	*out = is_socket ? *in : fcntl(1, F_DUPFD_CLOEXEC, 10);
 	null = fault("agent.null", EMFILE) ? -1 : open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -179,14 +179,31 @@ take_number(const char *name, int base)
 	return v;
 }
 
+/* The lanes besides that of control. */
+static void
+open_lanes(void)
+{
+	int in = fcntl(LANE_FD + LANE_OBJECTS, F_DUPFD_CLOEXEC, 10);
+
+	if (in < 0)
+		die("a lane: %s", strerror(errno));
+	agent.objects = conn_new(agent.loop, in, in, on_message, on_close, NULL);
+	conn_beside(agent.objects, agent.up);
+	agent.bulk[LANE_OBJECTS] =
+	    bulk_new(agent.loop, LANE_FD + LANE_OBJECTS, 0, reads_next, NULL);
+	agent.bulk[LANE_OUTPUT] =
+	    bulk_new(agent.loop, LANE_FD + LANE_OUTPUT, BULK_PIECE, away_next, NULL);
+}
+
 int
-agent_main(bool away)
+agent_main(const char *away)
 {
 	int in, out;
 
 	note_as("ddip-agent");
 	prctl(PR_SET_NAME, "ddip-agent");
 	agent.away = away;
+	agent.base = away ? xstrdup(away) : NULL;
 	take_descriptors(&in, &out);
 	name_daemon(in);
 	agent.user_umask = (int)take_number(ENGINE_ENV_UMASK, OCTAL);
@@ -202,8 +219,8 @@ agent_main(bool away)
 	reap_start();
 	agent.up = conn_new(agent.loop, in, out, on_message, on_close, NULL);
 	conn_gather(agent.up);
-	for (int kind = 0; away && kind < BULKS; kind++)
-		bulk_open((enum bulk_kind)kind, AWAY_BULK + kind);
+	if (away)
+		open_lanes();
 	loop_run(agent.loop);
 	return 0;
 }

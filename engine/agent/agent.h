@@ -9,8 +9,7 @@
  *   env.c  the environments of zygotes and ranks
  *   drain.c  moves the output of engines from ring and pipes to spools
  *   away.c  output for a daemon on another host
- *   objects.c  objects for it (objects.h): reads.c, whole.c
- *   bulk.c  output and objects on their way to the relay
+ *   objects.c  objects for it (objects.h): reads.c
  *   combine.c  OPs over the ranks of this host, for it
  *   gpus.c  what NVML reports on this host
  *   reap.c  processes that have exited, and the end of the agent
@@ -18,6 +17,7 @@
  */
 #ifndef AGENT_H
 #define AGENT_H
+#include "bulk.h"
 #include "conn.h"
 #include "spool.h"
 #include "output_ring.h"
@@ -112,11 +112,13 @@ struct agent {
 	struct loop *loop;
 	struct conn *up; /* the daemon */
 	bool greeted;
-	bool away;	      /* the daemon is on another host, behind relays */
-	char *base;	      /* the directory that those of groups are in */
-	uint64_t lineage;     /* of all that the agent runs; 0: there is none */
-	int user_umask;	      /* of the mounting user, for zygotes and ranks; -1: the agent's */
-	long long user_files; /* open file limit, likewise */
+	bool away;		  /* the daemon is on another host */
+	struct conn *objects;	  /* if so: what comes by LANE_OBJECTS */
+	struct bulk *bulk[LANES]; /* and what goes by the others than LANE_CONTROL */
+	char *base;		  /* the directory that those of groups are in */
+	uint64_t lineage;	  /* of all that the agent runs; 0: there is none */
+	int user_umask;		  /* of the mounting user, for zygotes and ranks; -1: the agent's */
+	long long user_files;	  /* open file limit, likewise */
 	TAILQ_HEAD(engines, engine) engines;
 	TAILQ_HEAD(pools, zygote_pool) pools;
 	TAILQ_HEAD(zygotes, zygote) zygotes;
@@ -132,16 +134,10 @@ struct agent {
 
 extern struct agent agent; /* there is one per process */
 
-/* What is large goes to the relay on sockets, at the descriptors from AWAY_BULK on. */
-enum { AWAY_BULK = 3 };
-
-enum { BULK_PIECE = 120 << 10 }; /* a frame of it fits into one of the link's pieces */
-
-enum bulk_kind { BULK_OBJECTS, BULK_OUTPUT, BULKS };
-
-/* Serves the daemon on descriptors 0 and 1 until they are closed. away: it is on another host,
- * behind relays. Returns the exit status. */
-int agent_main(bool away);
+/* Serves the daemon on descriptors 0 and 1 until they are closed. away: NULL, or it is on another
+ * host, and this is the directory for what ranks print, until that is sent. Returns the exit
+ * status. */
+int agent_main(const char *away);
 /* Sends Rerror to the daemon. */
 void agent_refuse(unsigned slot, uint64_t tag, const struct err *e);
 struct slice agent_text(const char *s);
@@ -208,6 +204,9 @@ bool objects_asked(struct engine *e, const struct msg *m);
 bool objects_answered(struct engine *e, struct msg *m);
 void objects_ended(struct engine *e); /* the engine has exited */
 
+/* reads.c. Adds what is sent next, whole frames, to frame. Returns false if there is nothing. */
+bool reads_next(void *arg, struct buf *frame);
+
 /* combine.c */
 void combine_ask(struct msg *m); /* Treduce */
 /* A message came from an engine. Returns true if it was for a Treduce. */
@@ -216,12 +215,6 @@ bool combine_answered(struct engine *e, struct msg *m);
  * if there is none. */
 bool combine_cancel(unsigned slot, uint64_t tag);
 void combine_ended(const struct engine *e);
-
-/* bulk.c: what is large, to the relay */
-void bulk_open(enum bulk_kind kind, int fd);
-void bulk_ready(enum bulk_kind kind); /* reads_next() or away_next() has a frame */
-/* The number of bytes that the next frame of output should have, at most BULK_PIECE. */
-size_t bulk_piece(enum bulk_kind kind);
 
 /* env.c: NUL-terminated K=V strings, one after the other. */
 const char *env_get(const struct buf *env, const char *key); /* NULL: not set */
@@ -259,7 +252,7 @@ void away_quit(unsigned slot);
 /* Ends a, with the files. NULL-safe. */
 void away_drop(struct away *a);
 /* Adds what is sent next, whole frames, to frame. Returns false if there is nothing. */
-bool away_next(struct buf *frame);
+bool away_next(void *arg, struct buf *frame);
 
 /* reap.c */
 void reap_start(void);

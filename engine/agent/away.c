@@ -1,6 +1,6 @@
 /*
  * Sends what ranks print to a daemon on another host: from the spools in the session's directory,
- * as the relay takes it, each rank in turn. A slow link therefore slows down no rank. A message
+ * as there is room, each rank in turn. A slow link therefore slows down no rank. A message
  * that must not overtake a rank's output goes the same way, behind the last piece that was printed
  * before it.
  */
@@ -113,7 +113,7 @@ on_round(void *arg, struct slice frames)
 {
 	flushes++;
 	buf_add(&ready, frames.p, frames.n);
-	bulk_ready(BULK_OUTPUT);
+	bulk_ready(agent.bulk[LANE_OUTPUT]);
 }
 
 struct away *
@@ -144,7 +144,7 @@ away_news(struct away *a)
 	if (!a)
 		return;
 	a->news = true;
-	bulk_ready(BULK_OUTPUT);
+	bulk_ready(agent.bulk[LANE_OUTPUT]);
 }
 
 /* ---- messages ---- */
@@ -167,7 +167,7 @@ send_message(struct away *a, const struct msg *m)
 		return;
 	}
 	wire_pack_raw(&ready, m);
-	bulk_ready(BULK_OUTPUT);
+	bulk_ready(agent.bulk[LANE_OUTPUT]);
 }
 
 /* Sends the messages whose output has been sent. */
@@ -217,7 +217,7 @@ on_patience(void *arg)
 
 	a->patience = NULL;
 	a->late = true;
-	bulk_ready(BULK_OUTPUT);
+	bulk_ready(agent.bulk[LANE_OUTPUT]);
 }
 
 static void
@@ -299,7 +299,7 @@ static void
 on_gathered(void *arg)
 {
 	gathered = NULL;
-	bulk_ready(BULK_OUTPUT);
+	bulk_ready(agent.bulk[LANE_OUTPUT]);
 }
 
 /* Should more output be awaited before the next piece is sent? Many small pieces cost both sides,
@@ -333,8 +333,8 @@ next_piece(struct away *a, struct buf *frame)
 	size_t n;
 	ssize_t got;
 
-	if (!spool_next(&a->spool, &a->at, h ? &h->at : NULL, bulk_piece(BULK_OUTPUT), &stream,
-		&offset, &n))
+	if (!spool_next(&a->spool, &a->at, h ? &h->at : NULL, bulk_piece(agent.bulk[LANE_OUTPUT]),
+		&stream, &offset, &n))
 		return false;
 	if (a->flushed == flushes)
 		gather_flush(this_round);
@@ -376,7 +376,7 @@ next_of(struct away *a, struct buf *frame)
 }
 
 bool
-away_next(struct buf *frame)
+away_next(void *arg, struct buf *frame)
 {
 	struct away *a, *next;
 

@@ -5,6 +5,7 @@
 #include "agent/objects.h"
 #include "reduce.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/queue.h>
@@ -96,8 +97,32 @@ refuse_cancelled(struct combine *c)
 {
 	struct err e;
 
-	object_cancelled(&e);
+	wire_cancelled(&e);
 	refuse(c, &e);
+}
+
+static void
+send_result(struct combine *c)
+{
+	struct slice head = slice_text(reduce_line(c->reduction));
+	struct engine *by = spawn_find(c->slot);
+	int fd = fcntl(reduce_result(c->reduction), F_DUPFD_CLOEXEC, 0);
+	struct err e = {0};
+	off_t size;
+
+	if (fd < 0)
+		fail_errno(&e, "the result");
+	else if (!by)
+		fail(&e, EHOSTDOWN, "the rank is gone");
+	if (e.no) {
+		if (fd >= 0)
+			close(fd);
+		refuse(c, &e);
+		return;
+	}
+	size = lseek(fd, 0, SEEK_END);
+	reads_whole(object_in_file(by, fd, (uint64_t)size), c->tag, (uint64_t)size + head.n, head);
+	destroy(c);
 }
 
 /* The reduction has ended. */
@@ -105,22 +130,14 @@ static void
 on_combined(void *arg, const struct err *e)
 {
 	struct combine *c = arg;
-	struct slice head = slice_text(reduce_line(c->reduction));
-	int fd = reduce_result(c->reduction);
-	off_t size = lseek(fd, 0, SEEK_END);
 
 	c->running = false;
-	if (c->cancelled) {
+	if (c->cancelled)
 		refuse_cancelled(c);
-		return;
-	}
-	if (e->no) {
+	else if (e->no)
 		refuse(c, e);
-		return;
-	}
-	conn_send(agent.up, Rget, 0, c->slot, c->tag, fd, (uint32_t)GET_FD, 0u, (uint64_t)0,
-	    (uint64_t)size + head.n, head);
-	destroy(c);
+	else
+		send_result(c);
 }
 
 static void

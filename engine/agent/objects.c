@@ -30,6 +30,7 @@ struct reading {
 	struct object *of;
 	uint64_t tag, offset;
 	size_t n;
+	uint32_t blob;	  /* 0: it is for an Rread, else for an Nblob of this one */
 	reading_fn *done; /* NULL: no longer wanted */
 	void *arg;
 	bool asked;	    /* the rank was, by Tread */
@@ -37,7 +38,7 @@ struct reading {
 	bool on_gpu;	    /* range is pending */
 	struct range range; /* of a GPU */
 	struct loop_call came;
-	struct buf frame; /* the Rread */
+	struct buf frame; /* the Rread or Nblob */
 	ssize_t got;	  /* by the thread; -errno */
 };
 
@@ -60,12 +61,6 @@ struct wish {
 static LIST_HEAD(, object) all = LIST_HEAD_INITIALIZER(all);
 static LIST_HEAD(, wish) wishes = LIST_HEAD_INITIALIZER(wishes);
 static LIST_HEAD(, awaited) replies = LIST_HEAD_INITIALIZER(replies);
-
-void
-object_cancelled(struct err *e)
-{
-	fail(e, EINTR, "cancelled: no longer wanted");
-}
 
 void
 object_unpin(const struct engine *e, uint32_t handle)
@@ -123,8 +118,7 @@ object_in_memory(struct engine *e, uint32_t handle, uint64_t addr, uint64_t n)
 	return o;
 }
 
-/* A file's first n bytes, which no rank keeps. Takes over fd. */
-static struct object *
+struct object *
 object_in_file(struct engine *e, int fd, uint64_t n)
 {
 	static uint32_t last_handle;
@@ -263,6 +257,17 @@ ask_rank(struct reading *x)
 	answer(x, &e);
 }
 
+/* Makes the frame for these bytes. */
+static void
+pack(struct reading *x, struct slice data)
+{
+	if (x->blob)
+		wire_pack(
+		    &x->frame, Nblob, 0, SLOT_AGENT, 0, x->blob, x->of->size, x->offset, data);
+	else
+		wire_pack(&x->frame, Rread, 0, x->of->slot, x->tag, data);
+}
+
 /* A thread has read, or could not. */
 static void
 on_came(void *arg)
@@ -298,7 +303,7 @@ on_copied(void *arg, const char *p, ssize_t n)
 
 	x->got = n;
 	if (n == (ssize_t)x->n)
-		wire_pack(&x->frame, Rread, 0, x->of->slot, x->tag, ((struct slice){p, (size_t)n}));
+		pack(x, (struct slice){p, (size_t)n});
 	loop_post(agent.loop, &x->came);
 }
 
@@ -310,21 +315,21 @@ on_gpu_read(struct range *range, const struct source *bytes, const struct err *e
 
 	x->on_gpu = false;
 	if (bytes) {
-		wire_pack(&x->frame, Rread, 0, x->of->slot, x->tag,
-		    ((struct slice){bytes->head, (size_t)bytes->head_n}));
+		pack(x, (struct slice){bytes->head, (size_t)bytes->head_n});
 		bytes->sent(bytes->sent_arg);
 	}
 	answer(x, e);
 }
 
 void
-object_read(struct object *o, uint64_t tag, uint64_t offset, size_t n, reading_fn *done, void *arg)
+object_read(struct object *o, uint64_t tag, uint32_t blob, uint64_t offset, size_t n,
+    reading_fn *done, void *arg)
 {
 	struct reading *x = xcalloc(1, sizeof(*x));
 	struct err e;
 
 	*x = (struct reading){
-	    .of = o, .tag = tag, .offset = offset, .n = n, .done = done, .arg = arg};
+	    .of = o, .tag = tag, .blob = blob, .offset = offset, .n = n, .done = done, .arg = arg};
 	x->came = (struct loop_call){.fn = on_came, .arg = x};
 	TAILQ_INSERT_TAIL(&o->readings, x, link);
 	if (o->source.kind == SOURCE_PROVIDER) {
@@ -450,12 +455,12 @@ take_get(struct engine *e, struct msg *m)
 		return false;
 	}
 	if (cancelled) {
-		object_cancelled(&err);
+		wire_cancelled(&err);
 		object_unpin(e, o->handle);
 		agent_refuse(e->slot, m->tag, &err);
 		object_free(o);
 	} else if (wanted || kind == GET_FD) {
-		whole_begin(o, m);
+		reads_whole(o, m->tag, size + head.n, head);
 	} else {
 		serve(o, m);
 	}
@@ -481,7 +486,7 @@ objects_answered(struct engine *e, struct msg *m)
 	if (x) {
 		x->asked = false;
 		if (wire_unpack(m, Rread, NULL, &data) == 0)
-			wire_pack(&x->frame, Rread, 0, e->slot, x->tag, data);
+			pack(x, data);
 		answer(x, m->type == Rread ? NULL : &err);
 		return true;
 	}
@@ -513,7 +518,7 @@ cancel(const struct engine *e, uint64_t tag)
 
 	if (w)
 		w->cancelled = true;
-	return !w && whole_cancel(e, tag);
+	return !w && reads_cancel(e, tag);
 }
 
 bool
@@ -529,7 +534,7 @@ objects_asked(struct engine *e, const struct msg *m)
 	if (wire_unpack(m, Ncancel, NULL, &tag) == 0)
 		return cancel(e, tag);
 	if (wire_unpack(m, Nfree, NULL, &handle) == 0 && (o = find_served(e, handle))) {
-		object_cancelled(&err);
+		wire_cancelled(&err);
 		drop_served(o, &err);
 	}
 	if (wire_unpack(m, Tread, NULL, &handle, &offset, &count) < 0 ||
@@ -546,7 +551,7 @@ objects_ended(struct engine *e)
 	struct object *o, *next;
 	struct wish *w, *after;
 
-	whole_ended(e);
+	reads_ended(e);
 	for (o = LIST_FIRST(&all); o; o = next) {
 		next = LIST_NEXT(o, link);
 		if (o->e == e && o->served)

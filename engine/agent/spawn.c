@@ -126,6 +126,11 @@ on_message(void *arg, struct msg *m)
 	m->slot = e->slot;
 	if (combine_answered(e, m) || (agent.away && objects_answered(e, m)))
 		return;
+	if (agent.away && m->fd >= 0) { /* it lies: what has one is done with */
+		close(m->fd);
+		m->fd = -1;
+		m->flags &= (uint8_t)~FLAG_FD;
+	}
 	if (m->type == Rinit && e->pool)
 		zygote_pool_busy(e->pool);
 	if (m->flags & FLAG_MARK && e->output.spooled && m->len >= WIRE_MARK)

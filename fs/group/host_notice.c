@@ -18,26 +18,20 @@ preempted(struct agent *a, const struct msg *m)
 
 /* Logs an event, in all groups on the host, about which connection carries its packets. */
 static void
-direct(struct agent *a, const struct msg *m)
+on_way(struct agent *a, bool direct, const char *why)
 {
 	struct group *g;
-	struct slice why;
-	uint8_t is;
 
-	if (wire_unpack(m, Ndirect, NULL, &is, &why) < 0)
-		return;
-	a->direct = is;
-	if (!is)
-		note("host %s: no direct connection: %.*s", agent_host(a), (int)why.n, why.p);
+	if (!direct)
+		note("host %s: no direct connection: %s", agent_host(a), why);
 	TAILQ_FOREACH (g, &groups, link)
 		for (int i = 0; i < g->hosts.n; i++) {
 			const struct host *h = g->hosts.list[i];
 
-			if (h->agent == a && is)
+			if (h->agent == a && direct)
 				journal_event(g, "host %s direct-connection", h->name);
 			else if (h->agent == a)
-				journal_event(g, "host %s no-direct-connection %.*s", h->name,
-				    (int)why.n, why.p);
+				journal_event(g, "host %s no-direct-connection %s", h->name, why);
 		}
 }
 
@@ -75,7 +69,6 @@ static const struct {
 	void (*fn)(struct agent *a, const struct msg *m);
 } notices[] = {
     {Npreempted, preempted},
-    {Ndirect, direct},
     {Npreload, not_preloaded},
     {Nleft, left},
 };
@@ -92,4 +85,5 @@ void
 host_notice_init(void)
 {
 	agent_notice = on_notice;
+	agent_way = on_way;
 }

@@ -21,7 +21,7 @@ connection_of(const struct agent *a)
 {
 	if (!a || a->here)
 		return NULL;
-	return a->direct ? "direct" : "launcher";
+	return a->line.direct ? "direct" : "launcher";
 }
 
 const char *

@@ -230,7 +230,7 @@ void
 rank_cancel(struct rank *k, uint64_t tag)
 {
 	if (reachable(k))
-		agent_send(rank_agent(k), Ncancel, 0, k->slot, 0, -1, tag);
+		agent_cancel(rank_agent(k), k->slot, tag);
 }
 
 static void

@@ -1,13 +1,17 @@
 /* Agents, and calls to them. */
 #include "host/agent.h"
+#include "host/outbox.h"
 #include "host/ticks.h"
 #include "base/daemon.h"
 #include "lineage.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,6 +20,7 @@ struct call {
 	void *arg;
 	int slot;
 	uint8_t type;	  /* of the T */
+	bool in_outbox;	  /* it has a descriptor */
 	uint32_t serial;  /* of the agent process that was called */
 	uint64_t use;	  /* of this entry: the upper bits of the tag, which never comes back */
 	size_t next_free; /* index plus 1 of the next free entry; 0: none */
@@ -38,6 +43,7 @@ enum { ENDS_MS = 4000 }; /* from EOF until SIGKILL */
 enum { LOOK_US = 1000 };
 
 void (*agent_notice)(struct agent *a, struct msg *m);
+void (*agent_way)(struct agent *a, bool direct, const char *why);
 
 static struct agent *agents;
 
@@ -82,10 +88,13 @@ static struct call
 take_call(struct agent *a, struct call *c)
 {
 	struct call taken = *c;
+	size_t place = (size_t)(c - a->calls->call) + 1;
 
+	if (c->in_outbox && a->line.outbox)
+		outbox_release(a->line.outbox, c->use << TAG_PLACE | place);
 	c->fn = NULL;
 	c->next_free = a->calls->free;
-	a->calls->free = (size_t)(c - a->calls->call) + 1;
+	a->calls->free = place;
 	return taken;
 }
 
@@ -106,6 +115,29 @@ agent_forget(struct agent *a, uint64_t tag)
 
 	if (c)
 		take_call(a, c);
+}
+
+void
+agent_cancel(struct agent *a, int slot, uint64_t tag)
+{
+	const struct call *c = find_call(a, tag);
+
+	if (c && c->in_outbox && a->line.outbox)
+		outbox_cancel(a->line.outbox, (unsigned)slot, tag);
+	else
+		agent_send(a, Ncancel, 0, slot, 0, -1, tag);
+}
+
+/* A T with a descriptor, which cannot be passed there. */
+static void
+on_fd(void *arg, struct msg *m)
+{
+	struct agent *a = arg;
+	struct call *c = find_call(a, m->tag);
+
+	if (c)
+		c->in_outbox = true;
+	outbox_send(a->line.outbox, m);
 }
 
 /* Fails the calls of a slot (NO_SLOT: all), except those to another process of this agent, which
@@ -154,6 +186,24 @@ forget_zygotes(struct agent *a)
 		a->zygotes_gone(a);
 }
 
+/* Nothing more can be sent there, and nothing comes. */
+static void
+hang_up(struct agent *a)
+{
+	outbox_free(a->line.outbox);
+	a->line.outbox = NULL;
+	for (int i = 0; i < LANES; i++) {
+		conn_free(a->line.lanes[i]);
+		a->line.lanes[i] = NULL;
+	}
+	if (a->line.words_watch)
+		close(a->line.words);
+	loop_fd_del(a->line.words_watch);
+	a->line.words_watch = NULL;
+	conn_free(a->conn);
+	a->conn = NULL;
+}
+
 /* Everything on this host is gone. First stops all sending there, then calls everyone concerned:
  * their callbacks may start another process of this agent. */
 static void
@@ -162,8 +212,7 @@ lost(struct agent *a)
 	uint32_t serial = a->serial;
 	struct err why = a->why;
 
-	conn_free(a->conn);
-	a->conn = NULL;
+	hang_up(a);
 	if (!daemon_.ending)
 		note("%s", why.text);
 	for (int i = 0; i < a->slot_room; i++)
@@ -214,6 +263,15 @@ distrust(struct agent *a, uint32_t serial, unsigned slot, const struct err *e)
 	agent_send(a, Nwrong, 0, slot, 0, -1, slice_text(e->text));
 }
 
+/* An error of the agent itself. */
+static void
+name_host(const struct agent *a, struct err *e)
+{
+	struct err own = *e;
+
+	fail(e, own.no, "host %s: %.900s", a->spec.host, own.text);
+}
+
 static void
 answered(struct agent *a, struct msg *m)
 {
@@ -225,10 +283,6 @@ answered(struct agent *a, struct msg *m)
 
 	e.no = 0;
 	e.text[0] = '\0';
-	if (slot == NO_SLOT && !m->tag && m->type == Rerror) {
-		wire_read_error(m, &a->why, &trace); /* its last words */
-		return;
-	}
 	if (!place || place->slot != slot) {
 		debug("wire", "%s with tag %llu: no call is pending", wire_name(m->type),
 		    (unsigned long long)m->tag);
@@ -241,6 +295,8 @@ answered(struct agent *a, struct msg *m)
 	else if (!lies && m->type != wire_reply(c.type))
 		lies = fail(&e, EBADMSG, "wire: %s in reply to %s", wire_name(m->type),
 			   wire_name(c.type)) < 0;
+	if (e.no && slot == NO_SLOT && !a->here)
+		name_host(a, &e);
 	if (lies && slot != NO_SLOT)
 		distrust(a, c.serial, m->slot, &e); /* first: fn may free the slot */
 	c.fn(c.arg, e.no ? NULL : m, &e, trace);
@@ -269,15 +325,75 @@ on_message(void *arg, struct msg *m)
 		debug("wire", "%s for slot %u, which is gone", wire_name(m->type), m->slot);
 }
 
+/* One of the relay's words. */
+static void
+take_word(struct agent *a, const char *word)
+{
+	char *text;
+	long no;
+
+	if (!strcmp(word, "direct")) {
+		a->line.direct = true;
+		agent_way(a, true, "");
+	} else if (!strncmp(word, "indirect ", strlen("indirect "))) {
+		a->line.direct = false;
+		agent_way(a, false, word + strlen("indirect "));
+	} else if (!strncmp(word, "error ", strlen("error "))) {
+		no = strtol(word + strlen("error "), &text, 10);
+		fail(&a->why, (int)no, "%s", *text ? text + 1 : text);
+	}
+}
+
+static void
+take_words(struct agent *a)
+{
+	char word[sizeof(a->why.text) + 32];
+	ssize_t n;
+
+	while (a->line.words_watch &&
+	       (n = recv(a->line.words, word, sizeof(word) - 1, MSG_DONTWAIT)) > 0) {
+		word[n] = '\0';
+		take_word(a, word);
+	}
+}
+
+static void
+on_words(void *arg, uint32_t events)
+{
+	struct agent *a = arg;
+
+	take_words(a);
+	if (events & (EPOLLHUP | EPOLLERR)) { /* its lanes end, too */
+		loop_fd_del(a->line.words_watch);
+		a->line.words_watch = NULL;
+		close(a->line.words);
+	}
+}
+
 static void
 on_close(void *arg, const struct err *why)
 {
 	struct agent *a = arg;
+	uint32_t serial = a->serial;
 
+	for (int i = LANE_CONTROL + 1; i < LANES; i++)
+		if (a->line.lanes[i])
+			conn_take_all(a->line.lanes[i]);
+	take_words(a);
+	if (a->serial != serial || !a->conn)
+		return; /* lost by what has come */
 	if (!a->why.no)
 		set_why(a, EHOSTDOWN, "the agent of host %s is gone%s%s", agent_host(a),
 		    why->no ? ": " : "", why->no ? why->text : " (its log is ddipfs.log)");
 	lost(a);
+}
+
+/* That of control counts, but for what is no message. */
+static void
+on_lane_close(void *arg, const struct err *why)
+{
+	if (why->no)
+		on_close(arg, why);
 }
 
 static void
@@ -294,7 +410,7 @@ on_hello(void *arg, struct msg *m, const struct err *e, struct slice trace)
 		if (a->here)
 			set_why(a, e->no, "%s: %.900s", daemon_.engine, e->text);
 		else
-			a->why = *e; /* a relay names its host itself */
+			a->why = *e; /* it names the host */
 		lost(a);
 		return;
 	}
@@ -381,11 +497,27 @@ add_agent(const struct agent_spec *s)
 	return a;
 }
 
+/* Those besides that of control, and what the relay says. */
+static void
+open_lanes(struct agent *a, const struct agent_sockets *s, int out)
+{
+	for (int i = LANE_CONTROL + 1; i < LANES; i++) {
+		a->line.lanes[i] =
+		    conn_new(daemon_.loop, s->lanes[i], s->lanes[i], on_message, on_lane_close, a);
+		conn_beside(a->line.lanes[i], a->conn);
+	}
+	a->line.outbox = outbox_new(daemon_.loop, a->conn, out);
+	conn_on_fd(a->conn, on_fd);
+	a->line.words = s->words;
+	a->line.words_watch = loop_fd(daemon_.loop, a->line.words, EPOLLIN, on_words, a);
+}
+
 struct agent *
 agent_of(const struct agent_spec *spec, struct err *e)
 {
 	struct agent *a = find_agent(spec);
-	int fd;
+	struct agent_sockets s;
+	int out = -1;
 
 	if (daemon_.ending) {
 		fail(e, ENODEV, "ddipfs is ending");
@@ -397,14 +529,21 @@ agent_of(const struct agent_spec *spec, struct err *e)
 		a = add_agent(spec);
 	a->why = (struct err){0};
 	a->hello = HELLO_NONE;
-	a->direct = false;
+	a->line.direct = false;
 	a->asked = a->round_trip = 0;
 	a->serial++;
-	fd = agent_process_start(&a->spec, &a->process, e);
-	if (fd < 0)
+	if (agent_process_start(&a->spec, &a->process, &s, e) < 0)
 		return NULL;
 	ticks_agent(a->process.pid);
-	a->conn = conn_new(daemon_.loop, fd, fd, on_message, on_close, a);
+	if (!a->here && (out = fcntl(s.lanes[LANE_OBJECTS], F_DUPFD_CLOEXEC, 0)) < 0) {
+		fail_errno(e, "agent: a socket");
+		agent_sockets_close(&s); /* which ends it */
+		return NULL;
+	}
+	a->conn = conn_new(
+	    daemon_.loop, s.lanes[LANE_CONTROL], s.lanes[LANE_CONTROL], on_message, on_close, a);
+	if (!a->here)
+		open_lanes(a, &s, out);
 	conn_gather(a->conn);
 	say_hello(a, on_hello);
 	return a;
@@ -478,10 +617,8 @@ agent_stop_all(void)
 {
 	uint64_t deadline = now_ns() + (uint64_t)ENDS_MS * NS_PER_MS;
 
-	for (struct agent *a = agents; a; a = a->next) {
-		conn_free(a->conn);
-		a->conn = NULL;
-	}
+	for (struct agent *a = agents; a; a = a->next)
+		hang_up(a);
 	for (struct agent *a = agents; a; a = a->next) {
 		await_end(a, deadline);
 		forget_zygotes(a);

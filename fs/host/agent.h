@@ -1,7 +1,7 @@
 /*
  * Agents, one per host: starts them, calls them, and routes their messages to the engines
- * concerned. An agent on another host is reached through a relay, a local process that carries the
- * connection.
+ * concerned. An agent on another host is reached through a line: a process here, the relay, has one
+ * end of it.
  */
 #ifndef AGENT_H
 #define AGENT_H
@@ -32,17 +32,26 @@ enum agent_hello {
 	HELLO_AWAY  /* that comes in messages */
 };
 
+/* Of an agent on another host. */
+struct agent_line {
+	struct conn *lanes[LANES]; /* next to that of control */
+	struct outbox *outbox;
+	int words;		   /* descriptor of the relay's words */
+	struct watch *words_watch; /* NULL: it has no relay */
+	bool direct;		   /* it bypasses the launcher */
+};
+
 struct agent {
 	struct agent *next;
 	struct agent_spec spec; /* owned */
 	bool here;		/* its processes run on this machine */
 	int users;		/* holders: agent_hold() */
 	struct conn *conn;	/* NULL: no connection */
+	struct agent_line line; /* to another host */
 	struct agent_process process;
 	char *host;	/* the machine's own name for itself; NULL: not yet known */
 	struct err why; /* why it is gone */
 	enum agent_hello hello;
-	bool direct;		    /* set by host_notice.c: its connection bypasses the launcher */
 	uint64_t asked, round_trip; /* ns: time of the pending ping (0: none), last round trip */
 	uint32_t serial;	    /* new for each process */
 	struct calls *calls;
@@ -64,6 +73,8 @@ struct agent {
 
 /* Called for notices that concern the agent itself. Set by a higher layer. */
 extern void (*agent_notice)(struct agent *a, struct msg *m);
+/* The line to it goes over a direct connection, or only over its launcher, and why. Likewise. */
+extern void (*agent_way)(struct agent *a, bool direct, const char *why);
 
 /* Returns the agent for spec, starting its process if necessary. It lives until agent_free_all.
  * NULL with e. */
@@ -92,6 +103,8 @@ bool agent_reaped(pid_t pid, int status);
 uint64_t agent_tag(struct agent *a, int slot, int type, reply_fn *fn, void *arg);
 /* The reply is no longer wanted: the caller is gone. */
 void agent_forget(struct agent *a, uint64_t tag);
+/* Sends Ncancel: the reply to the T with this tag is no longer wanted, and comes soon. */
+void agent_cancel(struct agent *a, int slot, uint64_t tag);
 #define agent_send(a, type, flags, slot, tag, fd, ...)                                             \
 	conn_send((a)->conn, type, flags, (unsigned)(slot), tag, fd, ##__VA_ARGS__)
 

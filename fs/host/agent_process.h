@@ -4,8 +4,7 @@
  */
 #ifndef AGENT_PROCESS_H
 #define AGENT_PROCESS_H
-#include "err.h"
-#include <stdint.h>
+#include "wire.h"
 #include <sys/types.h>
 
 /* Which agent, and how to reach it. */
@@ -21,9 +20,17 @@ struct agent_process {
 	uint64_t lineage; /* of all that an agent here starts, for lineage_end(); 0: not known */
 };
 
+/* Our ends of its sockets; -1: there is none. */
+struct agent_sockets {
+	int lanes[LANES]; /* to an agent here, only that of control */
+	int words;	  /* of a relay, one record for each word: see line.h */
+};
+
 /* Do its processes run on this machine? */
 bool agent_process_is_here(const struct agent_spec *s);
-/* Starts it. Returns our end of its socket, or -errno. */
-int agent_process_start(const struct agent_spec *s, struct agent_process *p, struct err *e);
+/* Starts it. Returns -errno with *e set on failure; else the caller owns the sockets. */
+int agent_process_start(
+    const struct agent_spec *s, struct agent_process *p, struct agent_sockets *ours, struct err *e);
+void agent_sockets_close(struct agent_sockets *s);
 
 #endif

@@ -49,8 +49,8 @@ stop(struct gpu_combine *c, const struct err *e)
 	c->err = *e;
 	for (int i = 0; i < c->n; i++)
 		if (c->asked[i].tag && lives(&c->asked[i]))
-			agent_send(c->asked[i].part.agent, Ncancel, 0, c->asked[i].part.slot, 0, -1,
-			    c->asked[i].tag);
+			agent_cancel(
+			    c->asked[i].part.agent, c->asked[i].part.slot, c->asked[i].tag);
 }
 
 static void

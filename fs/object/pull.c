@@ -69,7 +69,7 @@ cancel_one(const struct got *x)
 	struct agent *a = x->rank.agent;
 
 	if (agent_slot_lives(a, x->rank.slot))
-		agent_send(a, Ncancel, 0, x->rank.slot, 0, -1, x->tag);
+		agent_cancel(a, x->rank.slot, x->tag);
 }
 
 /* The pending requests are no longer wanted; their replies come all the same. */

@@ -64,5 +64,5 @@ question_drop(struct question *q)
 {
 	end_patience(q);
 	if (q->ops->cancels && agent_slot_lives(q->agent, q->slot))
-		agent_send(q->agent, Ncancel, 0, q->slot, 0, -1, q->tag);
+		agent_cancel(q->agent, q->slot, q->tag);
 }

@@ -18,9 +18,9 @@ import sys
 
 from wire import AGENT, VERSION, pack
 
-RESUME, PING, PONG = 1, 3, 4  # engine/relay/link.c
-FRAME, OFFER, REFUSAL = 16, 26, 27  # engine/relay/packet.h
-TOKEN = 16  # engine/relay/offer.h
+RESUME, PING, PONG = 1, 3, 4  # engine/line/link.c
+LANE, OFFER, REFUSAL = 16, 22, 23  # engine/line/line.h
+TOKEN = 16  # engine/line/offer.h
 
 
 def read_exactly(read, n):
@@ -90,7 +90,7 @@ class FakeFar:
         self.say_hello(self.command)
 
     def say_hello(self, packets):
-        packets.send(FRAME, pack("Rhello", AGENT, 1, VERSION, os.getpid(), "fake", 1))
+        packets.send(LANE, pack("Rhello", AGENT, 1, VERSION, os.getpid(), "fake", 1))
 
 
 def main():

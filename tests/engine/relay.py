@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """An agent behind relays does all its work, survives broken connections, and ends cleanly."""
 
+import contextlib
+import errno
 import glob
 import hashlib
 import os
@@ -47,6 +49,102 @@ class Spool:
         m.records, self.last = self.records, None
 
 
+class Outbox(threading.Thread):
+    """Sends files as blobs, as the daemon does: each once, and the messages that come with it when
+    all of it is sent."""
+
+    PIECE = 120 << 10
+
+    class File:
+        def __init__(self, blob, fd, size):
+            self.blob, self.fd, self.size, self.sent, self.begun = blob, os.dup(fd), size, 0, False
+            self.users = {}  # the frame by the tag; None: it is sent
+
+        def is_sent(self):
+            return self.begun and self.sent == self.size
+
+    def __init__(self, sock):
+        super().__init__(daemon=True)
+        self.sock, self.changed = sock, threading.Condition()
+        self.files, self.ready, self.blobs, self.over = {}, [], 0, False
+        self.start()
+
+    def send(self, frame, tag, fd):
+        st = os.fstat(fd)
+        key = st.st_dev, st.st_ino, st.st_size
+        with self.changed:
+            if key not in self.files:
+                self.blobs += 1
+                self.files[key] = self.File(self.blobs, fd, st.st_size)
+            f = self.files[key]
+            f.users[tag] = frame
+            if f.is_sent():
+                self._send_users(f)
+            self.changed.notify()
+
+    def cancel(self, frame, tag):
+        """Returns true if the message with this tag is not sent, and never will be."""
+        with self.changed:
+            for f in self.files.values():
+                if tag not in f.users:
+                    continue
+                unsent = f.users[tag] is not None
+                if not unsent:
+                    self.ready.append(frame)
+                    self.changed.notify()
+                return unsent
+        return None
+
+    def release(self, is_over):
+        with self.changed:
+            for key, f in list(self.files.items()):
+                some = [tag for tag in f.users if is_over(tag)]
+                for tag in some:
+                    del f.users[tag]
+                if not some or f.users:
+                    continue
+                if f.begun:
+                    self.ready.append(wire.pack("Nforget", AGENT, 0, f.blob))
+                os.close(f.fd)
+                del self.files[key]
+            self.changed.notify()
+
+    def end(self):
+        with self.changed:
+            self.over = True
+            self.changed.notify()
+
+    def _send_users(self, f):
+        for tag, frame in f.users.items():
+            if frame:
+                self.ready.append(wire.pack("Nwith", AGENT, 0, f.blob, frame))
+                f.users[tag] = None
+
+    def _next(self):
+        with self.changed:
+            while not self.over:
+                if self.ready:
+                    return self.ready.pop(0)
+                for key, f in list(self.files.items()):
+                    if f.is_sent():
+                        continue
+                    self.files[key] = self.files.pop(key)
+                    data = os.pread(f.fd, self.PIECE, f.sent)
+                    frame = wire.pack("Nblob", AGENT, 0, f.blob, f.size, f.sent, data)
+                    f.sent += len(data)
+                    f.begun = True
+                    if f.is_sent():
+                        self._send_users(f)
+                    return frame
+                self.changed.wait()
+        return None
+
+    def run(self):
+        with contextlib.suppress(OSError):
+            while frame := self._next():
+                self.sock.sendall(frame)
+
+
 class Relayed(Agent):
     """An agent that is reached through carrier.py; `place` is the directory of that."""
 
@@ -69,13 +167,100 @@ class Relayed(Agent):
         }
         super().__init__(python, env, command=command, **settings)
 
-    def send(self, name, slot, *fields, **how):
+    def start(self, command, env):
+        """Starts the near end, with a socket for each lane and one for its words."""
+        pairs = [socket.socketpair() for _ in range(3)]
+        self.words, word = socket.socketpair(*_SESSION)
+        self.lanes, theirs = zip(*pairs, strict=True)
+        self.sock = self.lanes[0]
+        self.rest = dict.fromkeys(self.lanes, b"")
+        self.blobs = {}
+        self.outbox = Outbox(self.lanes[1])
+        a, b = (s.fileno() for s in theirs[1:])
+        process = subprocess.Popen(
+            ["/bin/bash", "-c", f'exec "$@" 3<&{a} 4<&{b}', "bash", *command],
+            stdin=theirs[0], stdout=word, stderr=self.log, env=env, start_new_session=True,
+            pass_fds=(a, b),
+        )  # fmt: skip
+        for s in (*theirs, word):
+            s.close()
+        return process
+
+    def send(self, name, slot, *fields, tag=0, fd=-1, mark=False):
         if name == "Tspawn" and fields[0] == 0:
             path = os.path.join(self.dir, fields[3])
             self.slots[slot] = self.spools[path] = self.spools.get(path) or Spool(path)
-        super().send(name, slot, *fields, **how)
+        frame = wire.pack(name, slot, tag, *fields, flags=wire.FLAG_MARK if mark else 0)
+        if fd >= 0:
+            self.outbox.send(frame, (slot, tag), fd)
+            return
+        if name == "Ncancel":
+            unsent = self.outbox.cancel(frame, (slot, *fields))
+            if unsent:
+                e = pack_error(slot, fields[0], errno.EINTR, "cancelled: no longer wanted")
+                self.take(e)
+            if unsent is not None:
+                return
+        with contextlib.suppress(OSError):  # its end is seen by pull()
+            self.sock.sendall(frame)
+
+    def pull(self, seconds=HANG_LIMIT_S):
+        """What came by the first lane is taken before what came later by the others."""
+        count, there = self.count, [*self.lanes, self.words]
+        ready = select.select(there, [], [], max(seconds, 0))[0]
+        if self.words in ready:
+            self._take_words()
+        data = {s: received(s) for s in self.lanes[1:] if s in ready}
+        while select.select([self.sock], [], [], 0)[0]:
+            some = received(self.sock)
+            if not some:
+                self._take_words()
+                if self.count == count:
+                    raise EOFError("the agent hung up")
+                break
+            self._take_frames(self.sock, some)
+        for s, some in data.items():
+            if some:
+                self._take_frames(s, some)
+        return bool(ready)
+
+    def _take_frames(self, s, data):
+        whole, self.rest[s] = wire.frames(self.rest[s] + data)
+        for frame in whole:
+            self._take_frame(wire.unpack(frame, -1))
+
+    def _take_frame(self, m):
+        if m.name == "Nblob":
+            if m.blob not in self.blobs:
+                self.blobs[m.blob] = os.memfd_create("test"), m.size
+            os.pwrite(self.blobs[m.blob][0], m.data, m.offset)
+        elif m.name == "Nwith":
+            fd, size = self.blobs[m.blob]
+            same(os.fstat(fd).st_size, size)
+            self.take(wire.unpack(m.frame, os.dup(fd)))
+        elif m.name == "Nforget":
+            if m.blob in self.blobs:
+                os.close(self.blobs.pop(m.blob)[0])
+        else:
+            self.take(m)
+
+    def _take_words(self):
+        while select.select([self.words], [], [], 0)[0]:
+            word, _, text = self.words.recv(4096).decode("utf-8", "replace").partition(" ")
+            if not word:
+                break
+            if word == "error":
+                number, _, text = text.partition(" ")
+                # in place of the answer to the Thello
+                self.take(pack_error(AGENT, 1, int(number), text))
+            else:
+                fields = {"direct": int(word == "direct"), "why": text}
+                self.take(wire.Message("Ndirect", 0, AGENT, 0, fields, -1))
 
     def takes(self, m):
+        if m.name[0] == "R" or m.name == "Nexit":
+            over = m.slot if m.name == "Nexit" else (m.slot, m.tag)
+            self.outbox.release(lambda tag: over in (tag, tag[0]))
         spool = self.slots.get(m.slot)
         if m.name == "Noutput":
             spool.add(m.stream, m.data)
@@ -84,11 +269,14 @@ class Relayed(Agent):
         return m.name != "Noutput"
 
     def spool(self, slot, stream):
-        while select.select([self.sock], [], [], 0)[0]:
-            self._pull()
+        while self.pull(0):
+            pass
         return super().spool(slot, stream)
 
     def close(self):
+        self.outbox.end()
+        for s in (*self.lanes, self.words):
+            s.close()
         super().close()
         until(lambda: not self.sessions(), what="the end of the session's directory")
         shutil.rmtree(self.place, ignore_errors=True)
@@ -132,6 +320,17 @@ class Relayed(Agent):
         self.log.flush()
         with open(self.log.name, encoding="utf-8") as f:
             return f.read()
+
+
+def received(s):
+    """What has come; nothing at the end."""
+    with contextlib.suppress(ConnectionResetError):
+        return s.recv(1 << 20)
+    return b""
+
+
+def pack_error(slot, tag, number, text):
+    return wire.unpack(wire.pack("Rerror", slot, tag, number, text, b""), -1)
 
 
 def far_processes(a):
@@ -392,7 +591,7 @@ def test_a_slow_daemon():
         source = f"for _ in range({size >> 16}): print('x' * 65535)"
         tag = a.ask("Trun", 0, 1, 1, source, mark=True)
         while not any(m.tag == tag and m.name == "Rrun" for m in a.seen):
-            a._pull()
+            a.pull()
             hashlib.sha256(bytes(4 << 20))  # slower than the link, but never at rest
             with open(f"/proc/{a.process.pid}/statm", encoding="utf-8") as f:
                 most = max(most, int(f.read().split()[1]) * resource.getpagesize())

@@ -3,7 +3,6 @@
 
 import array
 import os
-import resource
 import signal
 import struct
 import sys
@@ -80,20 +79,12 @@ libc.munmap(ctypes.c_void_p(place + size // 2), ctypes.c_size_t(size // 2))
 
 
 def test_what_fails_half_way_is_kept_no_longer():
-    """An object that cannot be fetched whole, or cannot be stored here, is released over there."""
+    """An object that cannot be fetched whole is released over there."""
     with Relayed() as a:
         a.spawn(0)
         a.run(0, UNMAPPED)
         same(a.call("Tget", 0, "x", "npy", "same").name, "Rerror")
         assert not kept(a), "half of its memory was gone"
-        a.run(0, "x = numpy.zeros(8 << 20, 'u1')")
-        soft, hard = resource.prlimit(a.process.pid, resource.RLIMIT_NOFILE)
-        used = {int(fd) for fd in os.listdir(f"/proc/{a.process.pid}/fd")}
-        free = min(set(range(len(used) + 1)) - used)
-        resource.prlimit(a.process.pid, resource.RLIMIT_NOFILE, (free, hard))
-        refused(a.call("Tget", 0, "x", "npy", "same"), "EMFILE", "no memory for")
-        resource.prlimit(a.process.pid, resource.RLIMIT_NOFILE, (soft, hard))
-        assert not kept(a), "there was no room for its bytes"
 
 
 def test_cancel():

@@ -88,6 +88,18 @@ def unpack(frame, fd):
     return Message(name, flags, slot, tag, fields, fd)
 
 
+def frames(data):
+    """The whole frames in these bytes, and the rest."""
+    whole, at = [], 0
+    while len(data) - at >= 4:
+        (size,) = struct.unpack_from("<I", data, at)
+        if len(data) - at < size:
+            break
+        whole.append(data[at : at + size])
+        at += size
+    return whole, data[at:]
+
+
 def each(m):
     """The messages that an Nmany stands for; else the message itself."""
     if m.name != "Nmany":
@@ -117,21 +129,24 @@ class Agent:
         self.base = tempfile.mkdtemp(prefix="ddip-engine-test.")
         self.dir = os.path.join(self.base, "group")
         os.mkdir(self.dir)
-        ours, theirs = socket.socketpair()
-        self.sock = ours
         self.log = open(os.path.join(self.dir, "log"), "w+", encoding="utf-8")
-        self.process = subprocess.Popen(
-            command or [ENGINE, "--agent"],
-            stdin=theirs, stdout=theirs, stderr=self.log,
-            env={**os.environ, **without, **(env or {})}, start_new_session=True,
-        )  # fmt: skip
-        theirs.close()
+        env = {**os.environ, **without, **(env or {})}
+        self.process = self.start(command or [ENGINE, "--agent"], env)
         self.bytes, self.fds, self.seen, self.count = b"", [], [], 0
         self.tag = 0
         self.engines = {}
         self.hello = self.call("Thello", AGENT, VERSION, self.base)
         if warm:
             self.warm_phases = self.warm(1, python, **settings)
+
+    def start(self, command, env):
+        """Starts the process, with a socket for both directions."""
+        self.sock, theirs = socket.socketpair()
+        with theirs:
+            return subprocess.Popen(
+                command, stdin=theirs, stdout=theirs, stderr=self.log, env=env,
+                start_new_session=True,
+            )  # fmt: skip
 
     def __enter__(self):
         return self
@@ -179,27 +194,28 @@ class Agent:
                 if fits(m):
                     return self.seen.pop(i)
             left = deadline - time.monotonic()
-            if left <= 0 or not select.select([self.sock], [], [], left)[0]:
+            if left <= 0 or not self.pull(left):
                 raise TimeoutError(f"{what} did not come; there is {self.seen}")
-            self._pull()
 
-    def _pull(self):
+    def pull(self, seconds=HANG_LIMIT_S):
+        """Takes what has come, or comes in this time. Returns false if there is nothing."""
+        if not select.select([self.sock], [], [], max(seconds, 0))[0]:
+            return False
         data, fds, _, _ = socket.recv_fds(self.sock, 1 << 20, 16)
         if not data:
             raise EOFError("the agent hung up")
-        self.bytes += data
         self.fds += fds
-        while len(self.bytes) >= 4:
-            (size,) = struct.unpack_from("<I", self.bytes)
-            if len(self.bytes) < size:
-                break
-            frame, self.bytes = self.bytes[:size], self.bytes[size:]
-            fd = self.fds.pop(0) if frame[5] & FLAG_FD else -1
-            for m in each(unpack(frame, fd)):
-                self.count += 1
-                m.number = self.count
-                if self.takes(m):
-                    self.seen.append(m)
+        whole, self.bytes = frames(self.bytes + data)
+        for frame in whole:
+            self.take(unpack(frame, self.fds.pop(0) if frame[5] & FLAG_FD else -1))
+        return True
+
+    def take(self, message):
+        for m in each(message):
+            self.count += 1
+            m.number = self.count
+            if self.takes(m):
+                self.seen.append(m)
 
     def takes(self, m):
         """Is the message for who waits?"""

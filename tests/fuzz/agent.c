@@ -17,7 +17,7 @@ enum { ENDS = 64, STEPS = 64, SLOTS = 4, POOLS = 2, FIRST_PID = 1 << 24 };
 
 static struct {
 	struct conn *daemon; /* our end of agent.up */
-	int bulk[BULKS];     /* the relay's ends */
+	int lane[LANES];     /* our ends of the other ones */
 	int ends[ENDS];	     /* the processes' ends of the sockets that the agent made */
 	unsigned n_ends;
 	pid_t last_pid; /* above any that a process has */
@@ -84,8 +84,8 @@ step(void)
 {
 	char bytes[1 << 16];
 
-	for (int kind = 0; kind < BULKS; kind++)
-		while (recv(our.bulk[kind], bytes, sizeof(bytes), MSG_DONTWAIT) > 0)
+	for (int i = LANE_CONTROL + 1; i < LANES; i++)
+		while (recv(our.lane[i], bytes, sizeof(bytes), MSG_DONTWAIT) > 0)
 			;
 	loop_once(agent.loop, 0);
 	loop_once(agent.loop, 0);
@@ -95,15 +95,15 @@ step(void)
 static void
 begin(void)
 {
-	int pair[2], bulk[BULKS][2];
+	int pair[2], lane[LANES][2];
 
 	if (agent.loop)
 		return;
 	snprintf(our.dir, sizeof(our.dir), "%s/ddip-fuzz.XXXXXX",
 	    getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
 	if (!mkdtemp(our.dir) || syscall(SYS_socketpair, AF_UNIX, SOCK_STREAM, 0, pair) < 0 ||
-	    syscall(SYS_socketpair, AF_UNIX, SOCK_STREAM, 0, bulk[BULK_OBJECTS]) < 0 ||
-	    syscall(SYS_socketpair, AF_UNIX, SOCK_STREAM, 0, bulk[BULK_OUTPUT]) < 0)
+	    syscall(SYS_socketpair, AF_UNIX, SOCK_STREAM, 0, lane[LANE_OBJECTS]) < 0 ||
+	    syscall(SYS_socketpair, AF_UNIX, SOCK_STREAM, 0, lane[LANE_OUTPUT]) < 0)
 		die("%s: %s", our.dir, strerror(errno));
 	atexit(leave);
 	TAILQ_INIT(&agent.engines);
@@ -116,9 +116,11 @@ begin(void)
 	agent.up = conn_new(agent.loop, pair[0], pair[0], on_message, on_close, NULL);
 	conn_gather(agent.up);
 	agent.away = true;
-	for (int kind = 0; kind < BULKS; kind++) {
-		bulk_open((enum bulk_kind)kind, bulk[kind][0]);
-		our.bulk[kind] = bulk[kind][1];
+	agent.base = xstrdup(our.dir);
+	for (int i = LANE_CONTROL + 1; i < LANES; i++) {
+		agent.bulk[i] = bulk_new(agent.loop, lane[i][0], i == LANE_OUTPUT ? BULK_PIECE : 0,
+		    i == LANE_OUTPUT ? away_next : reads_next, NULL);
+		our.lane[i] = lane[i][1];
 	}
 	our.daemon = conn_new(agent.loop, pair[1], pair[1], drop, never, NULL);
 }

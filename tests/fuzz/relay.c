@@ -1,10 +1,11 @@
 /*
- * Fuzzes what the near relay receives from another host: packets of any type with any body, frames
- * of any messages in them, damaged. A protocol violation ends a relay, as it says; nothing else
- * does.
+ * Fuzzes what comes from another host: packets of any type with any body at the near end of a line,
+ * and in those of its lanes frames of any messages, damaged, blobs among them. A protocol violation
+ * ends the line, or the daemon's connection, as it says; nothing else does.
  */
 #include "conn.h"
 #include "frames.h"
+#include "line/lanes.h"
 #include <setjmp.h>
 #include <stdlib.h>
 
@@ -12,10 +13,10 @@ static _Noreturn void leave_input(int status);
 
 /* A relay that gives up ends the process: here, the input. */
 #define exit(status) leave_input(status)
-#define conn_flush(c) ((void)(c))
-#include "../../engine/relay/near.c"
+#define lanes_flush(lanes) ((void)(lanes))
+#include "../../engine/line/near.c"
 #undef exit
-#undef conn_flush
+#undef lanes_flush
 #include <sys/socket.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -29,10 +30,10 @@ __asan_default_options(void)
 	return "detect_leaks=0";
 }
 
-enum { STEPS = 64, SLOTS = 3, TAGS = 8 };
+enum { STEPS = 64, SLOTS = 3, TAGS = 8, BLOBS = 4, BLOB_SIZE = 48 };
 
 static jmp_buf ended;
-static struct conn *daemon_side;
+static struct conn *daemon_side[LANES];
 
 static _Noreturn void
 leave_input(int status)
@@ -43,6 +44,8 @@ leave_input(int status)
 static void
 drop(void *arg, struct msg *m)
 {
+	if (m->fd >= 0 && lseek(m->fd, 0, SEEK_END) < 0)
+		abort();
 }
 
 static void
@@ -55,56 +58,34 @@ static void
 begin(void)
 {
 	static const struct link_ops ops = {on_packet, on_more, on_up, on_down, on_back};
-	int pair[2];
+	int ours[LINE_LANES], pair[2];
 
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
-		die("socketpair: %s", strerror(errno));
+	signal(SIGPIPE, SIG_IGN);
 	memset(&near, 0, sizeof(near));
 	near.dial.host = "far";
-	near.greeted = true;
+	near.words = open("/dev/null", O_WRONLY | O_CLOEXEC);
 	near.loop = loop_new();
 	near.link = link_new(near.loop, &ops, NULL);
-	near.out = outbox_new(near.loop, near.link);
-	near.in = inbox_new(deliver, NULL);
-	near.daemon = conn_new(near.loop, pair[0], pair[0], on_daemon, on_daemon_close, NULL);
-	conn_take_whole(near.daemon);
-	near.asked = asked_new(near.out);
-	daemon_side = conn_new(near.loop, pair[1], pair[1], drop, closed, NULL);
+	for (int i = 0; i < LANES; i++) {
+		if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
+			die("socketpair: %s", strerror(errno));
+		ours[i] = pair[0];
+		daemon_side[i] = conn_new(near.loop, pair[1], pair[1], drop, closed, NULL);
+		if (i > 0)
+			conn_beside(daemon_side[i], daemon_side[0]);
+	}
+	near.lanes = lanes_new(near.loop, near.link, ours, end);
 }
 
 static void
 clean(void)
 {
-	asked_free(near.asked);
-	conn_free(near.daemon);
-	conn_free(daemon_side);
-	loop_once(near.loop, 0); /* frees what callbacks have freed */
-	for (size_t i = 0; i < ARRAY_LEN(near.bulks); i++)
-		buf_free(&near.bulks[i]);
-	inbox_free(near.in);
-	outbox_free(near.out);
+	for (int i = 0; i < LANES; i++)
+		conn_free(daemon_side[i]);
+	lanes_free(near.lanes);
 	link_free(near.link);
 	loop_free(near.loop);
-}
-
-/* The daemon asks something of a rank. */
-static void
-ask(void)
-{
-	static const uint8_t questions[] = {
-	    Trun, Tget, Tput, Tread, Tstack, Thas, Ncancel, Tcommit};
-	struct buf b = {0};
-	struct msg m = {.slot = take() % SLOTS,
-	    .tag = 1 + take() % TAGS,
-	    .fd = -1,
-	    .flags = take() & FLAG_MARK};
-
-	m.type = questions[take() % sizeof(questions)];
-	fill(&b, m.type);
-	m.body = b.p;
-	m.len = (uint32_t)b.n;
-	on_daemon(NULL, &m);
-	buf_free(&b);
+	close(near.words);
 }
 
 /* A frame of the other side. */
@@ -129,101 +110,73 @@ add_frame(struct buf *to)
 	buf_free(&b);
 }
 
-/* The blobs that have begun on the other side, by their id: how many bytes are still to come. */
-static struct {
-	bool known;
-	uint64_t left;
-} blobs[4];
+/* The bytes of each blob that are sent. */
+static uint64_t sent[BLOBS];
 
-/* What is still to come of frames in pieces: objects, output. */
-static struct buf bulks[ARRAY_LEN(near.bulks)];
-
-/* Bytes of a blob; a byte too many now and then. */
+/* A part of a blob, or what comes with one; a wrong one now and then. */
 static void
-add_bytes(struct buf *to, uint64_t *left)
+add_blob(struct buf *to)
 {
-	uint64_t n = take() & 63;
-
-	n = take() < 4 ? n : MIN(n, *left);
-	*left -= MIN(n, *left);
-	for (; n > 0; n--)
-		buf_addc(to, (char)take());
-}
-
-static int
-of_blob(struct buf *b, uint8_t kind)
-{
-	static const uint8_t types[] = {PACKET_BYTES, PACKET_WITH, PACKET_FREE};
-	uint8_t id = take() % ARRAY_LEN(blobs);
+	char bytes[BLOB_SIZE] = {0};
+	uint8_t what = take(), id = take() % BLOBS;
 	bool lies = take() < 4;
-	int type = blobs[id].known != lies ? types[kind % sizeof(types)] : PACKET_BLOB;
+	uint64_t n = MIN((uint64_t)take() % BLOB_SIZE, BLOB_SIZE - sent[id]);
+	struct buf frame = {0};
 
-	wire_put_number(b, '4', id);
-	if (type == PACKET_BLOB) {
-		blobs[id].left = lies ? (uint64_t)take() << 56 : take();
-		wire_put_number(b, '8', blobs[id].left);
-	} else if (type == PACKET_BYTES) {
-		add_bytes(b, &blobs[id].left);
-	} else if (type == PACKET_WITH) {
-		add_frame(b);
+	if (what < 40) {
+		wire_pack(to, Nforget, 0, SLOT_AGENT, 0, (uint32_t)id);
+		sent[id] = 0;
+	} else if (lies || (sent[id] == BLOB_SIZE && what < 200)) {
+		add_frame(&frame);
+		wire_pack(
+		    to, Nwith, 0, SLOT_AGENT, 0, (uint32_t)id, ((struct slice){frame.p, frame.n}));
+		buf_free(&frame);
+	} else {
+		wire_pack(to, Nblob, 0, SLOT_AGENT, 0, (uint32_t)id,
+		    take() < 4 ? (uint64_t)take() << 56 : BLOB_SIZE,
+		    take() < 4 ? UINT64_MAX - take() : sent[id],
+		    ((struct slice){bytes, (size_t)n}));
+		sent[id] += n;
 	}
-	blobs[id].known = type != PACKET_FREE;
-	return type;
 }
 
-/* Bytes of frames, which end anywhere. */
-static int
-of_bulk(struct buf *b, int type)
-{
-	struct buf *bulk = &bulks[type - PACKET_BULK];
-	size_t n;
-
-	while (bulk->n < 64 && (take() & 1))
-		add_frame(bulk);
-	n = take();
-	n = MIN(n, bulk->n);
-	buf_add(b, bulk->p, n);
-	buf_drop(bulk, n);
-	return type;
-}
-
+/* Frames, of which some bytes come now, and the rest later. */
 static void
-say(void)
+send_some(struct buf *lanes)
 {
 	uint8_t kind = take();
-	struct buf b = {0};
-	int type = PACKET_FRAME;
+	int lane = take() % LANES;
+	struct buf *b = &lanes[lane];
+	size_t n = take();
 
+	if (kind >= 254) {
+		on_packet(NULL, LINE_LANE + take() % (LINE_REFUSAL - LINE_LANE + 3),
+		    (struct slice){"packet", take() % 7});
+		return;
+	}
 	if (kind < 100)
-		add_frame(&b);
-	else if (kind < 150)
-		type = of_blob(&b, kind);
-	else if (kind < 200)
-		type = of_bulk(&b, PACKET_BULK);
-	else if (kind < 254)
-		type = of_bulk(&b, PACKET_OUTPUT);
+		add_frame(b);
 	else
-		type = LINK_PACKET_MIN + take() % (PACKET_REFUSAL - LINK_PACKET_MIN + 3);
-	if (take() < 4)
-		damage(&b, take());
-	on_packet(NULL, type, (struct slice){b.p, b.n});
-	buf_free(&b);
+		add_blob(b);
+	n = n < 16 ? MIN(n, b->n) : b->n;
+	on_packet(NULL, LINE_LANE + lane, (struct slice){b->p, n});
+	buf_drop(b, n);
 }
 
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+	static struct buf lanes[LANES];
+
 	begin();
-	memset(blobs, 0, sizeof(blobs));
-	for (size_t i = 0; i < ARRAY_LEN(bulks); i++)
-		buf_clear(&bulks[i]);
+	memset(sent, 0, sizeof(sent));
+	for (int i = 0; i < LANES; i++)
+		buf_clear(&lanes[i]);
 	input = (struct slice){(const char *)data, size};
 	if (setjmp(ended) == 0)
 		for (int i = 0; i < STEPS; i++) {
-			if (take() < 64)
-				ask();
-			else
-				say();
+			send_some(lanes);
+			loop_once(near.loop, 0);
 			loop_once(near.loop, 0);
 		}
 	clean();

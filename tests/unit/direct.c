@@ -1,10 +1,10 @@
-/* Tests of engine/relay/offer.c and reach.c: the two sides find each other; only who says the token
+/* Tests of engine/line/offer.c and reach.c: the two sides find each other; only who says the token
  * gets the connection, and the answer; nobody is waited for longer than was said; bytes behind the
  * tokens are left in the socket. */
 #include "check.h"
-#include "relay/offer.h"
-#include "relay/packet.h"
-#include "relay/reach.h"
+#include "line/offer.h"
+#include "line/line.h"
+#include "line/reach.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/tcp.h>
@@ -39,9 +39,9 @@ clock_gettime(clockid_t clock, struct timespec *t)
 void
 link_send(struct link *l, int type, bool bulk, struct slice head, struct slice body)
 {
-	struct buf *b = type == PACKET_OFFER ? &offered : &refused;
+	struct buf *b = type == LINE_OFFER ? &offered : &refused;
 
-	CHECK(l == (type == PACKET_OFFER ? near : far));
+	CHECK(l == (type == LINE_OFFER ? near : far));
 	buf_drop(b, b->n);
 	buf_add(b, head.p, head.n);
 	buf_add(b, body.p, body.n);

@@ -2,7 +2,7 @@
  * not. Time passes when the test says so. */
 #ifndef FAKE_STREAMS_H
 #define FAKE_STREAMS_H
-#include "relay/link.h"
+#include "line/link.h"
 #include "check.h"
 
 enum { SMALL = LINK_PACKET_MIN, BULK };

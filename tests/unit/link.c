@@ -1,4 +1,4 @@
-/* Tests of engine/relay/link.c: each packet arrives once and in order, wherever streams break; bulk
+/* Tests of engine/line/link.c: each packet arrives once and in order, wherever streams break; bulk
  * keeps to its window and leaves room on a slow link; malformed data ends a stream. */
 #include "fake_streams.h"
 #include <errno.h>

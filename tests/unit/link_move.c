@@ -1,4 +1,4 @@
-/* Tests of engine/relay/link.c: whenever the link moves to another connection and back, each packet
+/* Tests of engine/line/link.c: whenever the link moves to another connection and back, each packet
  * arrives once and in order. */
 #include "fake_streams.h"
 #include <errno.h>

@@ -4,7 +4,7 @@
 #        bring.sh auto|DIR/ OPTION VALUE KEY SIZE SUM SIZE SUM   (of ddip-engine, and of ddip_engine.so)
 #
 # The relay sends it as one line, without the comments, which any login shell takes in single quotes: so a command ends
-# with ; and there are no single quotes, backslashes, backquotes or exclamation marks. packet.h lists what it prints.
+# with ; and there are no single quotes, backslashes, backquotes or exclamation marks. line.h lists what it prints.
 
 DDIP_UMASK=$(umask);
 export DDIP_UMASK;

@@ -1,6 +1,6 @@
 /* Starts the command that leads to a host, and reads its lines until its streams become a link. */
 #define _GNU_SOURCE
-#include "relay/launch.h"
+#include "line/launch.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

@@ -1,28 +1,31 @@
-/* Sends what is large to the relay, each kind on a socket of its own. */
-#include "agent/objects.h"
+/* Sends frames as a socket takes them. */
+#include "bulk.h"
 #include "frame.h"
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 /* What waits in the socket delays what comes after it: a frame should be taken in about this time.
  */
 enum { FAST_MS = 2, SLOW_MS = 10, LEAST = 8 << 10 };
 
-enum { AT_ONCE = 16 }; /* frames, before something else has its turn: a fast relay takes all */
+enum { AT_ONCE = 16 }; /* frames, before something else has its turn: a fast reader takes all */
 
-static struct bulk {
+struct bulk {
 	int fd;
-	struct watch *watch; /* NULL: there is none, or its reader is gone */
-	bool (*next)(struct buf *frame);
+	struct watch *watch; /* NULL: its reader is gone */
+	bulk_fn *next;
+	void *arg;
 	struct buf frame; /* that is being sent */
 	size_t sent;
-	size_t piece;	     /* bytes that a frame of output should have; 0: it has no limit */
+	size_t piece, most;  /* bytes that a frame should have; 0: it has no limit */
 	uint64_t begun;	     /* when the last frame was */
 	bool waited;	     /* for room, since then */
 	bool sending, waits; /* waits: for room */
-} bulks[BULKS] = {[BULK_OBJECTS] = {.next = reads_next}, [BULK_OUTPUT] = {.next = away_next}};
+};
 
 static void
 set_piece(struct bulk *b, size_t n)
@@ -31,17 +34,17 @@ set_piece(struct bulk *b, size_t n)
 
 	b->piece = n;
 	if (setsockopt(b->fd, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size)) < 0)
-		note("the socket for output: %s", strerror(errno));
+		note("a socket's buffer: %s", strerror(errno));
 }
 
-/* If the last frame had to wait, it shows how fast the relay takes them. */
+/* If the last frame had to wait, it shows how fast the reader takes them. */
 static void
 adapt(struct bulk *b)
 {
 	uint64_t now = now_ns(), took = now - b->begun;
 
-	if (b->piece && b->waited && took < FAST_MS * NS_PER_MS && b->piece < BULK_PIECE)
-		set_piece(b, MIN(b->piece * 2, (size_t)BULK_PIECE));
+	if (b->piece && b->waited && took < FAST_MS * NS_PER_MS && b->piece < b->most)
+		set_piece(b, MIN(b->piece * 2, b->most));
 	if (b->piece && b->waited && took > SLOW_MS * NS_PER_MS && b->piece > LEAST)
 		set_piece(b, MAX(b->piece / 2, (size_t)LEAST));
 	b->begun = now;
@@ -54,7 +57,7 @@ next_frame(struct bulk *b)
 	adapt(b);
 	buf_clear(&b->frame);
 	b->sent = 0;
-	if (b->next(&b->frame))
+	if (b->next(b->arg, &b->frame))
 		frame_show_all(b->frame.p, b->frame.n);
 }
 
@@ -93,33 +96,43 @@ on_event(void *arg, uint32_t events)
 		send_some(b);
 		return;
 	}
-	/* the relay is gone: so is the connection to the daemon, which ends the agent */
+	/* the reader is gone: somebody else learns that, too */
 	loop_fd_del(b->watch);
 	b->watch = NULL;
 }
 
-void
-bulk_open(enum bulk_kind kind, int fd)
+struct bulk *
+bulk_new(struct loop *l, int fd, size_t most, bulk_fn *next, void *arg)
 {
-	struct bulk *b = &bulks[kind];
+	struct bulk *b = xcalloc(1, sizeof(*b));
 
-	b->fd = fd;
-	if (kind == BULK_OUTPUT) /* it waits on the disk */
+	*b = (struct bulk){.fd = fd, .most = most, .next = next, .arg = arg};
+	if (most)
 		set_piece(b, LEAST);
-	b->watch = loop_fd(agent.loop, fd, 0, on_event, b);
+	b->watch = loop_fd(l, fd, 0, on_event, b);
+	return b;
+}
+
+void
+bulk_free(struct bulk *b)
+{
+	if (!b)
+		return;
+	loop_fd_del(b->watch);
+	close(b->fd);
+	buf_free(&b->frame);
+	free(b);
 }
 
 size_t
-bulk_piece(enum bulk_kind kind)
+bulk_piece(const struct bulk *b)
 {
-	return bulks[kind].piece;
+	return b->piece;
 }
 
 void
-bulk_ready(enum bulk_kind kind)
+bulk_ready(struct bulk *b)
 {
-	struct bulk *b = &bulks[kind];
-
 	if (b->watch && !b->sending && !b->frame.n)
 		send_some(b);
 }

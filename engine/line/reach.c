@@ -1,8 +1,9 @@
 /* Connects to the near relay. */
-#include "relay/reach.h"
-#include "relay/packet.h"
-#include "relay/offer.h"
+#include "line/reach.h"
+#include "line/line.h"
+#include "line/offer.h"
 #include <errno.h>
+#include <limits.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -50,7 +51,7 @@ stop(void)
 static void
 refuse(const struct err *why)
 {
-	link_send(reach.link, PACKET_REFUSAL, false, slice_text(why->text), (struct slice){0});
+	link_send(reach.link, LINE_REFUSAL, false, slice_text(why->text), (struct slice){0});
 }
 
 /* Reports why there is no connection. */
@@ -90,7 +91,7 @@ on_word(void *arg, uint32_t events)
 	reach.n += (size_t)n;
 	if (reach.n < OFFER_TOKEN)
 		return;
-	if (!packet_is_secret(reach.said, reach.tokens.near, OFFER_TOKEN)) {
+	if (!line_is_secret(reach.said, reach.tokens.near, OFFER_TOKEN)) {
 		give_up("the other side does not know the token");
 		return;
 	}
@@ -146,11 +147,13 @@ begin_connect(const char *address, uint16_t port, struct err *e)
 static bool
 parse(struct slice offer, uint16_t *port, char **variable)
 {
-	uint64_t v;
+	const unsigned char *p = (const unsigned char *)offer.p;
 
-	if (!wire_get('2', &offer.p, &offer.n, &v, NULL) || offer.n < sizeof(reach.tokens))
+	if (offer.n < sizeof(*port) + sizeof(reach.tokens))
 		return false;
-	*port = (uint16_t)v;
+	*port = (uint16_t)(p[0] | p[1] << CHAR_BIT);
+	offer.p += sizeof(*port);
+	offer.n -= sizeof(*port);
 	memcpy(&reach.tokens, offer.p, sizeof(reach.tokens));
 	*variable = xstrndup(offer.p + sizeof(reach.tokens), offer.n - sizeof(reach.tokens));
 	return true;

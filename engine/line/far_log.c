@@ -1,7 +1,7 @@
 /* A pipe in place of descriptor 2, read as the link has room. */
 #define _GNU_SOURCE
-#include "relay/far_log.h"
-#include "relay/packet.h"
+#include "line/far_log.h"
+#include "line/line.h"
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <unistd.h>
@@ -51,7 +51,7 @@ far_log_more(void)
 	n = read(far_log.fd, bytes, sizeof(bytes));
 	far_log.watch = loop_fd(far_log.loop, far_log.fd, EPOLLIN, on_log, NULL);
 	if (n > 0)
-		link_send(far_log.link, PACKET_LOG, true, (struct slice){bytes, (size_t)n},
+		link_send(far_log.link, LINE_LOG, true, (struct slice){bytes, (size_t)n},
 		    (struct slice){0});
 	return n > 0;
 }

@@ -2,11 +2,11 @@
  * Starts the command that leads to the host, interprets its first lines, and starts it again when
  * the connection breaks.
  */
-#include "relay/dial.h"
-#include "relay/bring.h"
-#include "relay/launch.h"
-#include "relay/offer.h"
-#include "relay/packet.h"
+#include "line/dial.h"
+#include "line/bring.h"
+#include "line/launch.h"
+#include "line/offer.h"
+#include "line/line.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -164,11 +164,11 @@ on_session(const char *text)
 	const char *secret = strrchr(text, ' ');
 	struct err e;
 
-	if (version != WIRE_VERSION) {
+	if (version != dial.version) {
 		fail(&e, EPROTO,
 		    "protocol mismatch (%ld, expected %d): %s is of another build, install this "
 		    "one",
-		    version, WIRE_VERSION, dial.engine);
+		    version, dial.version, dial.engine);
 		dial.failed(&e);
 	}
 	if (secret <= dir || strlen(secret + 1) != SECRET_SIZE || now.dir)

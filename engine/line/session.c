@@ -1,6 +1,6 @@
 /* The session's directory and socket, and the small process that each connection leaves there. */
 #define _GNU_SOURCE
-#include "relay/session.h"
+#include "line/session.h"
 #include "signal_name.h"
 #include <dirent.h>
 #include <errno.h>
@@ -235,7 +235,7 @@ on_word(void *arg, uint32_t events)
 	free(c);
 	if (!receive(fd, said, streams)) {
 		close(fd);
-	} else if (!packet_is_secret(said, s->secret, SECRET_SIZE)) {
+	} else if (!line_is_secret(said, s->secret, SECRET_SIZE)) {
 		note("a connection did not know the session's secret");
 		close(streams[0]);
 		close(streams[1]);

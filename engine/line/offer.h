@@ -8,7 +8,7 @@
  */
 #ifndef OFFER_H
 #define OFFER_H
-#include "relay/link.h"
+#include "line/link.h"
 
 enum { OFFER_TOKEN = 16 }; /* bytes */
 
@@ -22,7 +22,7 @@ typedef void offer_fn(const struct err *why);
 /* Makes an offer, which replaces an older one; there is one per process. variable: the environment
  * variable on the far side that holds this host's address. */
 void offer_make(struct loop *loop, struct link *l, const char *variable, offer_fn *fn);
-/* A PACKET_REFUSAL has arrived. */
+/* A LINE_REFUSAL has arrived. */
 void offer_refused(struct slice text);
 void offer_end(void); /* withdraws the offer, if there is one; does not call fn */
 

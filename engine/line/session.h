@@ -2,7 +2,7 @@
 #ifndef SESSION_H
 #define SESSION_H
 #include "loop.h"
-#include "relay/packet.h"
+#include "line/line.h"
 
 struct session {
 	char *dir; /* 0700; holds all that the session's ranks write */

@@ -1,20 +1,16 @@
 /*
- * The far relay: starts the agent of this host and talks to it over a socket, on behalf of a daemon
- * elsewhere that it talks to over a link. It outlives its connections for a while.
+ * The far end of a line: starts the agent of this host and carries its lanes, for a daemon
+ * elsewhere. It outlives its connections for a while.
  */
 #define _GNU_SOURCE
-#include "relay/relay.h"
-#include "agent/agent.h"
-#include "conn.h"
+#include "line/line.h"
 #include "lineage.h"
+#include "line/far_log.h"
+#include "line/lanes.h"
+#include "line/reach.h"
+#include "line/session.h"
 #include "proc.h"
 #include "signal_name.h"
-#include "relay/far_log.h"
-#include "relay/inbox.h"
-#include "relay/bulk.h"
-#include "relay/outbox.h"
-#include "relay/reach.h"
-#include "relay/session.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -30,9 +26,9 @@
 enum {
 	AGENT_END_MS = 4000, /* for the agent to kill what it runs, and exit */
 	AGENT_LOOK_MS = 10,
-	LAST_WORD_MS = 5000,   /* for reporting the agent's exit to the other side */
-	UNKNOWN_MS = 20000,    /* for the other side to reconnect, if it may not know of us */
-	BULK_KINDS = 1 + BULKS /* of bulk: more_of() */
+	LAST_WORD_MS = 5000, /* for reporting the agent's exit to the other side */
+	UNKNOWN_MS = 20000,  /* for the other side to reconnect, if it may not know of us */
+	ABOVE = 10	     /* descriptors that are to be elsewhere in the agent */
 };
 
 static struct {
@@ -43,15 +39,10 @@ static struct {
 	struct watch *waiter_watch; /* for signals */
 	uint64_t linger_ms;	    /* how long to live without a connection */
 	struct timer *linger;
-	bool known;	    /* the link has been up */
-	bool outlives_term; /* SIGTERM is some group's on_preempt */
-	struct conn *agent;
+	bool known;	     /* the link has been up */
+	struct lanes *lanes; /* of the agent; NULL: it has exited */
 	pid_t agent_pid;
 	uint64_t lineage; /* of all that the agent has started */
-	struct outbox *out;
-	struct inbox *in;
-	struct bulk *bulks[BULKS];
-	unsigned turn;
 } far;
 
 /* Ends the agent, if it still runs, and all that it started. Returns its status, as of wait(2). */
@@ -60,8 +51,8 @@ stop_agent(void)
 {
 	int status = 0;
 
-	conn_free(far.agent);
-	far.agent = NULL;
+	lanes_free(far.lanes);
+	far.lanes = NULL;
 	for (int ms = 0; far.agent_pid && waitpid(far.agent_pid, &status, WNOHANG) == 0;
 	     ms += AGENT_LOOK_MS) {
 		if (ms >= AGENT_END_MS)
@@ -84,108 +75,33 @@ end(int status)
 
 /* ---- the link ---- */
 
-static void
-refuse(const struct msg *m, const struct err *e)
-{
-	if (m->tag)
-		packet_send_error(far.link, m->slot, m->tag, e);
-}
-
-/* Greets the agent, whose directories are in that of the session. */
-static void
-greet(const struct msg *m)
-{
-	uint32_t version;
-
-	if (wire_unpack(m, Thello, NULL, &version, NULL) == 0)
-		conn_send(far.agent, Thello, m->flags, m->slot, m->tag, -1, version,
-		    slice_text(far.session.dir));
-}
-
-/* A reply is no longer wanted: the rest of it is not sent, nor is the rest of its request
- * awaited. */
-static void
-cancel(const struct msg *m)
-{
-	struct msg question = *m;
-	struct err e;
-
-	if (wire_unpack(m, Ncancel, NULL, &question.tag) < 0)
-		return;
-	if (!outbox_cancel(far.out, m->slot, question.tag) &&
-	    !inbox_cancel(far.in, m->slot, question.tag))
-		return;
-	packet_cancelled(&e);
-	refuse(&question, &e);
-}
-
-/* Handles a message from the daemon. */
-static void
-to_agent(void *arg, struct msg *m, const struct err *e)
-{
-	if (!far.agent)
-		return;
-	if (e->no) {
-		refuse(m, e);
-		return;
-	}
-	far.outlives_term |= packet_spares_term(m);
-	if (m->type == Ncancel)
-		cancel(m);
-	if (m->type == Thello)
-		greet(m);
-	else
-		conn_forward(far.agent, m);
-}
-
 /* Reports that the agent has exited, with its status as of wait(2). */
 static void
 say_gone(int status)
 {
-	packet_send(far.link, PACKET_GONE, false, (uint32_t)status, (struct slice){0});
+	char text[16];
+
+	snprintf(text, sizeof(text), "%d", status);
+	link_send(far.link, LINE_GONE, false, slice_text(text), (struct slice){0});
 }
 
 static void
 on_packet(void *arg, int type, struct slice body)
 {
-	struct err e = {0};
-	struct msg m;
-
-	if (type == PACKET_END) {
+	if (type == LINE_END) {
 		say_gone(stop_agent());
 		end(0);
 	}
-	if (type == PACKET_FRAME && packet_frame(body, &m, &e) == 0)
-		to_agent(NULL, &m, &e);
-	else if (type == PACKET_BLOB || type == PACKET_BYTES || type == PACKET_WITH ||
-		 type == PACKET_FREE)
-		inbox_take(far.in, type, body, &e);
-	else if (type == PACKET_OFFER)
+	if (type == LINE_OFFER)
 		reach_offered(far.loop, far.link, body);
-	if (e.no) {
-		note("%s", e.text);
-		end(1);
-	}
-}
-
-/* Sends a piece of one kind of bulk. */
-static bool
-more_of(unsigned kind)
-{
-	return kind < BULKS ? bulk_more(far.bulks[kind]) : outbox_more(far.out);
+	else if (type < LINE_LANE + LINE_LANES && far.lanes)
+		lanes_take(far.lanes, type - LINE_LANE, body);
 }
 
 static bool
 on_more(void *arg)
 {
-	if (far_log_more())
-		return true;
-	if (!far.agent)
-		return false;
-	for (unsigned i = 0; i < BULK_KINDS; i++)
-		if (more_of(++far.turn % BULK_KINDS))
-			return true;
-	return false;
+	return far_log_more() || (far.lanes && lanes_more(far.lanes));
 }
 
 static void
@@ -209,18 +125,14 @@ static void
 on_waiter(void *arg, uint32_t events)
 {
 	int signo = session_signal(far.waiter);
-	struct buf b = {0};
 
 	if (signo == 0) {
 		loop_fd_del(far.waiter_watch);
 		far.waiter_watch = NULL;
 		return;
 	}
-	if (signo == SIGTERM && !far.outlives_term)
-		end(0);
-	wire_pack(&b, Npreempted, 0, SLOT_AGENT, 0, (uint32_t)signo);
-	link_send(far.link, PACKET_FRAME, false, (struct slice){b.p, b.n}, (struct slice){0});
-	buf_free(&b);
+	if (far.agent_pid) /* which knows what that means */
+		kill(far.agent_pid, signo);
 }
 
 static void
@@ -236,7 +148,7 @@ on_down(void *arg, const struct err *why)
 	if (why->no)
 		note("the connection: %s", why->text);
 	close_waiter();
-	if (!far.agent)
+	if (!far.lanes)
 		end(1); /* nobody can receive its last words */
 	if (!far.linger)
 		far.linger = loop_timer(far.loop,
@@ -265,19 +177,6 @@ attach(int rfd, int wfd, int waiter)
 /* ---- the agent ---- */
 
 static void
-on_agent(void *arg, struct msg *m)
-{
-	struct err e = {0};
-
-	if (m->fd >= 0) {
-		if (!outbox_answer(far.out, m, &e))
-			refuse(m, &e);
-		return;
-	}
-	packet_send_frame(far.link, m);
-}
-
-static void
 on_last_word(void *arg)
 {
 	end(1);
@@ -285,51 +184,54 @@ on_last_word(void *arg)
 
 /* The agent has exited, and all that it ran with it: reports that, and exits. */
 static void
-on_agent_close(void *arg, const struct err *why)
+on_agent_end(void)
 {
 	say_gone(stop_agent());
 	loop_timer(far.loop, LAST_WORD_MS, on_last_word, NULL);
 }
 
+/* In the child. */
+static _Noreturn void
+become_agent(const int theirs[LINE_LANES])
+{
+	char self[] = "/proc/self/exe", program[] = "ddip-engine", option[] = "--away";
+	char *argv[] = {program, option, far.session.dir, NULL};
+	sigset_t none;
+
+	/* a launcher may have set some to be ignored */
+	for (int signo = 1; signo < NSIG; signo++)
+		signal(signo, SIG_DFL);
+	sigemptyset(&none);
+	sigprocmask(SIG_SETMASK, &none, NULL);
+	dup2(theirs[0], 0);
+	dup2(theirs[0], 1);
+	for (int i = 1; i < LINE_LANES; i++)
+		dup2(theirs[i], LINE_FD + i);
+	execv(self, argv);
+	die("%s: %s", self, strerror(errno));
+}
+
 static int
 start_agent(struct err *e)
 {
-	char self[] = "/proc/self/exe", program[] = "ddip-engine", option[] = "--away";
-	char *argv[] = {program, option, NULL};
-	sigset_t none;
-	int pair[2], bulk[BULKS][2];
+	int ours[LINE_LANES], theirs[LINE_LANES], pair[2];
 
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
-		return fail_errno(e, "socketpair");
-	for (int i = 0; i < BULKS; i++)
-		if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, bulk[i]) < 0)
+	for (int i = 0; i < LINE_LANES; i++) {
+		if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
 			return fail_errno(e, "socketpair");
-	sigemptyset(&none);
+		ours[i] = pair[0];
+		theirs[i] = fcntl(pair[1], F_DUPFD_CLOEXEC, ABOVE);
+		close(pair[1]);
+	}
 	far.agent_pid = fork();
 	if (far.agent_pid < 0)
 		return fail_errno(e, "fork of the agent");
-	if (far.agent_pid == 0) {
-		/* a launcher may have set some to be ignored */
-		for (int signo = 1; signo < NSIG; signo++)
-			signal(signo, SIG_DFL);
-		sigprocmask(SIG_SETMASK, &none, NULL);
-		dup2(pair[1], 0);
-		dup2(pair[1], 1);
-		for (int i = 0; i < BULKS; i++) /* away from where they shall be */
-			bulk[i][1] = fcntl(bulk[i][1], F_DUPFD_CLOEXEC, AWAY_BULK + BULKS);
-		for (int i = 0; i < BULKS; i++)
-			dup2(bulk[i][1], AWAY_BULK + i);
-		execv(self, argv);
-		die("%s: %s", self, strerror(errno));
-	}
+	if (far.agent_pid == 0)
+		become_agent(theirs);
 	far.lineage = lineage_begin(far.agent_pid);
-	close(pair[1]);
-	for (int i = 0; i < BULKS; i++) {
-		close(bulk[i][1]);
-		far.bulks[i] = bulk_new(far.loop, far.link, PACKET_BULK + i, bulk[i][0]);
-	}
-	far.agent = conn_new(far.loop, pair[0], pair[0], on_agent, on_agent_close, NULL);
-	conn_take_whole(far.agent);
+	for (int i = 0; i < LINE_LANES; i++)
+		close(theirs[i]);
+	far.lanes = lanes_new(far.loop, far.link, ours, on_agent_end);
 	return 0;
 }
 
@@ -338,8 +240,8 @@ start_agent(struct err *e)
 static void
 on_term(void *arg, int signo)
 {
-	if (!far.outlives_term)
-		end(0);
+	if (far.agent_pid) /* which knows what that means */
+		kill(far.agent_pid, signo);
 }
 
 static void
@@ -349,7 +251,7 @@ on_ignored(void *arg, int signo)
 
 /* Serves until the end, starting with these streams. */
 static _Noreturn void
-serve(int rfd, int wfd, int waiter)
+serve(int rfd, int wfd, int waiter, int version)
 {
 	static const struct link_ops ops = {on_packet, on_more, on_up, on_down, on_back};
 	struct err e = {0};
@@ -368,10 +270,8 @@ serve(int rfd, int wfd, int waiter)
 		dprintf(wfd, "%s%s %s\n", BANNER, BANNER_ERROR, e.text);
 		end(1);
 	}
-	far.out = outbox_new(far.loop, far.link);
-	far.in = inbox_new(to_agent, NULL);
 	session_listen(&far.session, far.loop, attach);
-	dprintf(wfd, "%s%s %d %s %s\n", BANNER, BANNER_FAR, WIRE_VERSION, far.session.dir,
+	dprintf(wfd, "%s%s %d %s %s\n", BANNER, BANNER_FAR, version, far.session.dir,
 	    far.session.secret);
 	far.waiter = -1;
 	attach(rfd, wfd, waiter);
@@ -381,7 +281,7 @@ serve(int rfd, int wfd, int waiter)
 
 /* The session runs in its own process, which survives if those of a connection are killed. */
 static int
-begin(void)
+begin(int version)
 {
 	struct err e = {0};
 	int pair[2], in, out, null;
@@ -412,19 +312,19 @@ begin(void)
 	dup2(null, 0);
 	dup2(null, 1);
 	close(null);
-	serve(in, out, pair[1]);
+	serve(in, out, pair[1], version);
 }
 
 int
-far_main(char **args)
+far_main(char **args, int version)
 {
 	proc_close_from(3);
 	if (args[0] && args[1] && !args[2] && !strcmp(args[0], "--attach"))
 		return session_attach(args[1]);
 	if (!args[0] || !args[1] || args[2] || strcmp(args[0], "--linger") != 0 ||
-	    !packet_linger(args[1], &far.linger_ms)) {
+	    !line_linger(args[1], &far.linger_ms)) {
 		fputs("usage: ddip-engine far --linger SECONDS | far --attach DIR\n", stderr);
 		return 2;
 	}
-	return begin();
+	return begin(version);
 }

@@ -1,9 +1,9 @@
 /* Packets over streams that may break: numbered, acknowledged, sent again on new streams. */
-#include "relay/link.h"
-#include "relay/channel.h"
-#include "wire.h"
+#include "line/link.h"
+#include "line/channel.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/queue.h>
@@ -293,9 +293,11 @@ resumed(struct link *l, uint64_t count, struct err *e)
 static int
 take_own(struct link *l, int type, struct slice body, struct err *e)
 {
-	uint64_t v;
+	uint64_t v = 0;
 
-	if (!wire_get('8', &body.p, &body.n, &v, NULL) || body.n)
+	for (size_t i = 0; i < MIN(body.n, sizeof(v)); i++)
+		v |= (uint64_t)(unsigned char)body.p[i] << (CHAR_BIT * i);
+	if (body.n != sizeof(v))
 		return fail(e, EBADMSG, "link: a packet of type %d has the wrong size", type);
 	switch (type) {
 	case PACKET_RESUME:

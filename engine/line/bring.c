@@ -1,6 +1,6 @@
 /* Builds the command for the remote shell, and holds the files that it requests. */
-#include "relay/bring.h"
-#include "relay/packet.h"
+#include "line/bring.h"
+#include "line/line.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,15 +1,15 @@
 /* Packets on one pair of byte streams. */
-#include "relay/channel.h"
-#include "wire.h"
+#include "line/channel.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
 enum {
-	PACKET_SIZE_MAX = WIRE_MAX + 4096, /* a wire frame and what goes with it */
-	READ_SIZE = 256 << 10,		   /* bytes per read(2) */
-	ROOM_KEPT = 1 << 20		   /* bytes of the buffer kept when it is empty */
+	PACKET_SIZE_MAX = 1 << 20,
+	READ_SIZE = 256 << 10, /* bytes per read(2) */
+	ROOM_KEPT = 1 << 20    /* bytes of the buffer kept when it is empty */
 };
 
 void
@@ -55,7 +55,8 @@ channel_word(struct channel *c, int type, uint64_t v)
 
 	channel_header(header, CHANNEL_HEADER + sizeof(v), type);
 	buf_add(&c->between, header, CHANNEL_HEADER);
-	wire_put_number(&c->between, '8', v);
+	for (size_t i = 0; i < sizeof(v); i++)
+		buf_addc(&c->between, (char)(v >> (CHAR_BIT * i)));
 }
 
 void

@@ -1,7 +1,8 @@
 /* Listens for the far relay. */
-#include "relay/offer.h"
-#include "relay/packet.h"
+#include "line/offer.h"
+#include "line/line.h"
 #include <errno.h>
+#include <limits.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <string.h>
@@ -136,7 +137,7 @@ on_word(void *arg, uint32_t events)
 	c->n += (size_t)n;
 	if (c->n < sizeof(c->said))
 		return;
-	if (packet_is_secret(c->said, offer.tokens.far, sizeof(c->said)))
+	if (line_is_secret(c->said, offer.tokens.far, sizeof(c->said)))
 		move_to(c);
 	else
 		refuse(c, "the other side does not know the token");
@@ -196,10 +197,11 @@ say_offer(uint16_t port, const char *variable)
 {
 	struct buf head = {0};
 
-	wire_put_number(&head, '2', port);
+	buf_addc(&head, (char)(port & UCHAR_MAX));
+	buf_addc(&head, (char)(port >> CHAR_BIT));
 	buf_add(&head, &offer.tokens, sizeof(offer.tokens));
 	link_send(
-	    offer.link, PACKET_OFFER, false, (struct slice){head.p, head.n}, slice_text(variable));
+	    offer.link, LINE_OFFER, false, (struct slice){head.p, head.n}, slice_text(variable));
 	explicit_bzero(head.p, head.n);
 	buf_free(&head);
 }

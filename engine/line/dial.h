@@ -1,12 +1,13 @@
 /* Connections to the far relay, one at a time, each made by the command that leads to the host. */
 #ifndef DIAL_H
 #define DIAL_H
-#include "relay/link.h"
+#include "line/link.h"
 
 struct dial {
 	const char *host;   /* for messages */
 	const char *engine; /* "auto": our programs are copied there; or a path there */
 	char **command;	    /* that leads to the host */
+	int version;	    /* of what the lanes carry: that of the far end must be the same */
 	uint64_t linger_ms; /* how long to keep reconnecting */
 	const char *direct; /* variable for offer_make() if the command is slow; else NULL */
 	struct loop *loop;

@@ -1,0 +1,25 @@
+/*
+ * Frames that wait for room in a socket: what is large, on its way to another host. They are made
+ * when there is room, so that little of it waits here.
+ */
+#ifndef BULK_H
+#define BULK_H
+#include "loop.h"
+
+enum { BULK_PIECE = 120 << 10 }; /* a usual number of bytes in a frame */
+
+struct bulk;
+
+/* Adds what is sent next, whole frames, to frame. Returns false if there is nothing. */
+typedef bool bulk_fn(void *arg, struct buf *frame);
+
+/* fd: a socket, which is this module's from now on. most: the number of bytes that bulk_piece()
+ * begins with, and doubles up to, as long as the socket is emptied fast. 0: no frame is too
+ * large. */
+struct bulk *bulk_new(struct loop *l, int fd, size_t most, bulk_fn *next, void *arg);
+void bulk_free(struct bulk *b);	 /* NULL-safe; not inside next() */
+void bulk_ready(struct bulk *b); /* next() has a frame */
+/* The number of bytes that the next frame should have. */
+size_t bulk_piece(const struct bulk *b);
+
+#endif
