@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -21,6 +22,13 @@ struct bulk {
 	void *arg;
 	struct buf frame; /* that is being sent */
 	size_t sent;
+
+	struct {
+		int fd;
+		off_t offset;
+		size_t n;
+	} rest; /* of the frame */
+
 	size_t piece, most;  /* bytes that a frame should have; 0: it has no limit */
 	uint64_t begun;	     /* when the last frame was */
 	bool waited;	     /* for room, since then */
@@ -61,6 +69,27 @@ next_frame(struct bulk *b)
 		frame_show_all(b->frame.p, b->frame.n);
 }
 
+void
+bulk_add_rest(struct bulk *b, int fd, uint64_t offset, size_t n)
+{
+	b->rest.fd = fd;
+	b->rest.offset = (off_t)offset;
+	b->rest.n = n;
+}
+
+/* If the file has become shorter, zeros are sent: whoever truncated it harmed only itself. */
+static ssize_t
+send_rest(struct bulk *b)
+{
+	static const char zeros[4096];
+	ssize_t n = sendfile(b->fd, b->rest.fd, &b->rest.offset, b->rest.n);
+
+	if (n == 0)
+		n = send(b->fd, zeros, MIN(b->rest.n, sizeof(zeros)), MSG_DONTWAIT | MSG_NOSIGNAL);
+	b->rest.n -= n > 0 ? (size_t)n : 0;
+	return n;
+}
+
 /* Sends until it would block, or has sent so many frames. */
 static void
 send_some(struct bulk *b)
@@ -70,14 +99,18 @@ send_some(struct bulk *b)
 
 	b->sending = true;
 	while (n >= 0 && frames < AT_ONCE) {
-		if (b->sent == b->frame.n) {
+		if (b->sent == b->frame.n && !b->rest.n) {
 			next_frame(b);
 			frames++;
 		}
 		if (!b->frame.n)
 			break;
-		n = send(
-		    b->fd, b->frame.p + b->sent, b->frame.n - b->sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+		if (b->sent == b->frame.n) {
+			n = send_rest(b);
+			continue;
+		}
+		n = send(b->fd, b->frame.p + b->sent, b->frame.n - b->sent,
+		    MSG_DONTWAIT | MSG_NOSIGNAL | (b->rest.n ? MSG_MORE : 0));
 		b->sent += n > 0 ? (size_t)n : 0;
 	}
 	b->sending = false;

@@ -28,6 +28,13 @@ put(struct buf *b, uint64_t v, int size)
 	b->n += (size_t)size;
 }
 
+static void
+put_at(char *p, size_t v)
+{
+	for (int i = 0; i < 4; i++)
+		p[i] = (char)(v >> (8 * i));
+}
+
 static uint64_t
 get(const char *p, int size)
 {
@@ -78,8 +85,7 @@ wire_vpack(struct buf *b, int type, int flags, unsigned slot, uint64_t tag, va_l
 			wire_put_number(b, *f, va_arg(ap, uint32_t));
 		}
 	}
-	for (int i = 0; i < 4; i++)
-		b->p[at + (size_t)i] = (char)((b->n - at) >> (8 * i));
+	put_at(b->p + at, b->n - at);
 	buf_reserve(b, 0)[0] = '\0';
 }
 
@@ -110,6 +116,13 @@ wire_pack_raw(struct buf *b, const struct msg *m)
 {
 	put_header(b, m->type, m->flags, m->slot, m->tag, WIRE_HEADER + m->len);
 	buf_add(b, m->body, m->len);
+}
+
+void
+wire_goes_on(struct buf *b, size_t at, size_t n)
+{
+	put_at(b->p + b->n - 4, n);
+	put_at(b->p + at, b->n - at + n);
 }
 
 void

@@ -343,6 +343,9 @@ void wire_cancelled(struct err *e);
 void wire_pack_error(struct buf *b, unsigned slot, uint64_t tag, const struct err *e);
 /* Appends a frame whose body is already packed. */
 void wire_pack_raw(struct buf *b, const struct msg *m);
+/* The last field of the frame at `at`, the last one in b, is d, and empty: it has the n bytes that
+ * will follow. */
+void wire_goes_on(struct buf *b, size_t at, size_t n);
 /* Clears FLAG_FD in the frame at p: no descriptor comes with it. */
 void wire_drop_fd(char *p);
 /* Parses the frame at p. Returns its length, 0 if more bytes are needed, or -EBADMSG. Fills in m

@@ -3,10 +3,12 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 enum {
 	QUEUED_MAX = 8 << 20,	/* bytes that wait here for the other end of a socket */
+	SOCKET_ROOM = 1 << 20,	/* in it: with less, the processes at its ends take turns */
 	READS_MAX = 64,		/* of the first lane, in a row */
 	WRITTEN_KEPT = 4 << 20, /* bytes of a queue that were written, and are in it */
 	ROOM_KEPT = 1 << 20	/* bytes of a queue's buffer kept when it is empty */
@@ -26,7 +28,7 @@ struct lanes {
 	void (*ended)(void);
 	unsigned turn;
 	struct lane lane[LINE_LANES];
-	char piece[LINK_PIECE], control[LINK_PIECE];
+	char control[LINK_PIECE];
 };
 
 static void
@@ -58,12 +60,11 @@ static bool
 send_piece(struct lanes *ls, int lane)
 {
 	struct lane *x = &ls->lane[lane];
-	ssize_t n = x->dry ? 0 : read(x->fd, ls->piece, link_piece(ls->link));
+	struct packet *p = x->dry ? NULL : link_read(LINE_LANE + lane, x->fd, link_piece(ls->link));
 
-	if (n > 0) {
+	if (p) {
 		send_first(ls); /* it came earlier */
-		link_send(ls->link, LINE_LANE + lane, true, (struct slice){0},
-		    (struct slice){ls->piece, (size_t)n});
+		link_add(ls->link, p);
 		return true;
 	}
 	if (!x->dry) {
@@ -185,6 +186,8 @@ lanes_new(struct loop *loop, struct link *l, const int fds[LINE_LANES], void (*e
 	for (int i = 0; i < LINE_LANES; i++) {
 		ls->lane[i] = (struct lane){.of = ls, .fd = fds[i], .dry = true};
 		fd_nonblock(fds[i], true);
+		if (i > 0)
+			setsockopt(fds[i], SOL_SOCKET, SO_SNDBUF, &(int){SOCKET_ROOM}, sizeof(int));
 		ls->lane[i].watch = loop_fd(loop, fds[i], EPOLLIN, on_event, &ls->lane[i]);
 	}
 	return ls;

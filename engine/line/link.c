@@ -193,26 +193,54 @@ on_room(struct channel *c)
 }
 
 void
-link_send(struct link *l, int type, bool bulk, struct slice head, struct slice body)
+link_add(struct link *l, struct packet *p)
 {
-	size_t n = CHANNEL_HEADER + head.n + body.n;
-	struct packet *p = xmalloc(sizeof(*p) + n);
-
-	*p = (struct packet){.n = n, .bulk = bulk};
-	channel_header(p->bytes, n, type);
-	if (head.n)
-		memcpy(p->bytes + CHANNEL_HEADER, head.p, head.n);
-	if (body.n)
-		memcpy(p->bytes + CHANNEL_HEADER + head.n, body.p, body.n);
 	STAILQ_INSERT_TAIL(&l->kept, p, link);
 	l->n_kept++;
-	if (bulk)
-		l->bulk += n;
+	if (p->bulk)
+		l->bulk += p->n;
 	if (l->up && !l->next)
 		l->next = p;
 	/* no bulk is created here: the caller may be about to change its source. The
 	 * acknowledgement of this packet is the time for it. */
 	push(l, false);
+}
+
+static struct packet *
+new_packet(int type, bool bulk, size_t body)
+{
+	struct packet *p = xmalloc(sizeof(*p) + CHANNEL_HEADER + body);
+
+	*p = (struct packet){.n = CHANNEL_HEADER + body, .bulk = bulk};
+	channel_header(p->bytes, p->n, type);
+	return p;
+}
+
+void
+link_send(struct link *l, int type, bool bulk, struct slice head, struct slice body)
+{
+	struct packet *p = new_packet(type, bulk, head.n + body.n);
+
+	if (head.n)
+		memcpy(p->bytes + CHANNEL_HEADER, head.p, head.n);
+	if (body.n)
+		memcpy(p->bytes + CHANNEL_HEADER + head.n, body.p, body.n);
+	link_add(l, p);
+}
+
+struct packet *
+link_read(int type, int fd, size_t n)
+{
+	struct packet *p = new_packet(type, true, n);
+	ssize_t got = read(fd, p->bytes + CHANNEL_HEADER, n);
+
+	if (got <= 0) {
+		free(p);
+		return NULL;
+	}
+	p->n = CHANNEL_HEADER + (size_t)got;
+	channel_header(p->bytes, p->n, type);
+	return p;
 }
 
 void

@@ -50,6 +50,10 @@ void link_detach(struct link *l);
 bool link_move(struct link *l, int fd);
 /* Queues a packet: head, followed by body. */
 void link_send(struct link *l, int type, bool bulk, struct slice head, struct slice body);
+/* Makes a packet of bulk of what read(2) gives from fd now, n bytes at most. Returns NULL if it
+ * gives none; else the caller sends it by link_add(). */
+struct packet *link_read(int type, int fd, size_t n);
+void link_add(struct link *l, struct packet *p);
 void link_more(struct link *l); /* there is new bulk to request */
 /* While it is held, the other side learns nothing of what has been received: it sends a window of
  * bulk at most, on each new pair of streams. */

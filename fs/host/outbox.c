@@ -36,7 +36,8 @@ struct outbox {
 	uint32_t last_blob;
 	struct buf ready;	  /* what is sent next */
 	TAILQ_HEAD(, file) files; /* the first is the next to send a piece */
-	char piece[BULK_PIECE];
+	int in_use;		  /* the descriptor of which a piece is being sent; -1: none */
+	int unused;		  /* likewise, to be closed then */
 };
 
 static bool
@@ -59,8 +60,20 @@ drop_file(struct outbox *o, struct file *f)
 	while (!TAILQ_EMPTY(&f->users))
 		drop_user(f, TAILQ_FIRST(&f->users));
 	TAILQ_REMOVE(&o->files, f, link);
-	close(f->fd);
+	if (f->fd == o->in_use)
+		o->unused = f->fd;
+	else
+		close(f->fd);
 	free(f);
+}
+
+/* No piece is being sent. */
+static void
+close_unused(struct outbox *o)
+{
+	if (o->unused >= 0)
+		close(o->unused);
+	o->unused = o->in_use = -1;
 }
 
 void
@@ -72,6 +85,7 @@ outbox_free(struct outbox *o)
 		drop_file(o, TAILQ_FIRST(&o->files));
 	loop_timer_del(o->look);
 	bulk_free(o->bulk);
+	close_unused(o);
 	buf_free(&o->ready);
 	free(o);
 }
@@ -84,24 +98,22 @@ send_user(struct buf *to, const struct file *f, struct user *u)
 	buf_free(&u->frame);
 }
 
-/* If the file has become shorter, zeros are sent: whoever truncated it harmed only itself. */
 static void
 send_piece(struct outbox *o, struct file *f, struct buf *to)
 {
-	size_t n = (size_t)MIN(f->size - f->sent, (uint64_t)sizeof(o->piece));
-	ssize_t got = pread(f->fd, o->piece, n, (off_t)f->sent);
+	size_t n = (size_t)MIN(f->size - f->sent, (uint64_t)BULK_PIECE), at = to->n;
 	struct user *u;
 
-	for (size_t i = got > 0 ? (size_t)got : 0; i < n; i++)
-		o->piece[i] = '\0';
-	wire_pack(
-	    to, Nblob, 0, SLOT_AGENT, 0, f->blob, f->size, f->sent, ((struct slice){o->piece, n}));
+	wire_pack(to, Nblob, 0, SLOT_AGENT, 0, f->blob, f->size, f->sent, (struct slice){0});
+	wire_goes_on(to, at, n);
+	bulk_add_rest(o->bulk, f->fd, f->sent, n);
+	o->in_use = f->fd;
 	f->sent += n;
 	f->begun = true;
 	if (!is_sent(f))
 		return;
 	TAILQ_FOREACH (u, &f->users, link)
-		send_user(to, f, u);
+		send_user(&o->ready, f, u);
 }
 
 static void
@@ -124,6 +136,7 @@ on_next(void *arg, struct buf *frame)
 			o->look = loop_timer(o->loop, CONTROL_MS, on_look, o);
 		return false;
 	}
+	close_unused(o);
 	buf_add(frame, o->ready.p, o->ready.n);
 	buf_clear(&o->ready);
 	TAILQ_FOREACH (f, &o->files, link)
@@ -145,6 +158,7 @@ outbox_new(struct loop *loop, struct conn *control, int fd)
 	o->loop = loop;
 	o->control = control;
 	TAILQ_INIT(&o->files);
+	o->in_use = o->unused = -1;
 	o->bulk = bulk_new(loop, fd, 0, on_next, o);
 	return o;
 }
