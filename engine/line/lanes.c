@@ -7,11 +7,10 @@
 #include <unistd.h>
 
 enum {
-	QUEUED_MAX = 8 << 20,	/* bytes that wait here for the other end of a socket */
-	SOCKET_ROOM = 1 << 20,	/* in it: with less, the processes at its ends take turns */
-	READS_MAX = 64,		/* of the first lane, in a row */
-	WRITTEN_KEPT = 4 << 20, /* bytes of a queue that were written, and are in it */
-	ROOM_KEPT = 1 << 20	/* bytes of a queue's buffer kept when it is empty */
+	QUEUED_MAX = 8 << 20,  /* bytes that wait here for the other end of a socket */
+	SOCKET_ROOM = 1 << 20, /* in it: with less, the processes at its ends take turns */
+	READS_MAX = 64,	       /* of the first lane, in a row */
+	WRITTEN_KEPT = 4 << 20 /* bytes of a queue that were written, and are in it */
 };
 
 struct lane {
@@ -102,8 +101,6 @@ flush(struct lane *x)
 	}
 	x->written = 0;
 	buf_clear(&x->out);
-	if (x->out.cap > ROOM_KEPT)
-		buf_free(&x->out);
 	watch(x);
 	return true;
 }
