@@ -53,10 +53,11 @@ test_numbers(void)
 	struct slice last;
 	uint64_t out, err, disp, records;
 
-	wire_pack(&b, Nexit, 0, SLOT_AGENT, 0, 0xffffffffu, 9u, text(""), UINT64_MAX,
+	wire_pack(&b, Nexit, 0, SLOT_AGENT, 0, 0xffffffffu, 9u, text(""), text(""), UINT64_MAX,
 	    (uint64_t)1 << 40, (uint64_t)0, (uint64_t)5);
 	CHECK(wire_frame(b.p, b.n, &m, NULL) == (long)b.n);
-	CHECK(wire_unpack(&m, Nexit, NULL, &pid, &status, &last, &out, &err, &disp, &records) == 0);
+	CHECK(wire_unpack(
+		  &m, Nexit, NULL, &pid, &status, NULL, &last, &out, &err, &disp, &records) == 0);
 	CHECK(pid == 0xffffffffu && status == 9 && last.n == 0);
 	CHECK(out == UINT64_MAX && err == (uint64_t)1 << 40 && disp == 0 && records == 5);
 	wire_pack_raw(&again, &m);
