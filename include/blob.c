@@ -1,6 +1,7 @@
 /* Collects pieces in memfds. */
 #include "blob.h"
 #include "frame.h"
+#include "memory.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -72,6 +73,8 @@ begin(struct blobs *b, uint32_t id, uint64_t size)
 	x->fd = fault("blob.memfd", EMFILE) ? -1 : memfd_create("ddip-blob", MFD_CLOEXEC);
 	if (x->fd < 0 || ftruncate(x->fd, (off_t)size) < 0)
 		fail_errno(&x->err, "no memory for %llu bytes", (unsigned long long)size);
+	else
+		memory_take(size, "an object of another host", &x->err);
 	LIST_INSERT_HEAD(&b->list, x, link);
 	return x;
 }

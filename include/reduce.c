@@ -1,6 +1,5 @@
 /* Combines all ranks' parts into one object, in pieces that the copy threads process. */
 #include "reduce.h"
-#include "memory.h"
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -270,8 +269,6 @@ open_result(struct reduction *r, struct err *e)
 {
 	if (r->plan.op == &reduce_same && !r->plan.part)
 		return 0;
-	if (memory_take(r->plan.size, r->plan.what, e) < 0)
-		return -e->no;
 	if (!fault("reduce.memfd", EMFILE))
 		r->memfd = memfd_create("ddipfs-over", MFD_CLOEXEC);
 	return r->memfd < 0 ? fail_errno(e, "memfd_create") : 0;
