@@ -315,7 +315,7 @@ def test_verdict_at_the_end():
         assert line.startswith(f"rank 1 has ended its part (running for {seconds} s"), line
         assert ("an interrupt ends it" in line) == hint, line
         assert "rank 1" not in elapsed.last_line()
-        end = f"after {seconds} s rank 1 has ended its part\n"
+        end = f"; seen after {seconds} s: rank 1 has ended its part\n"
         assert elapsed.last_line(failed=True).endswith(end), elapsed.last_line(failed=True)
         elapsed.moved()
         assert "rank 1" not in elapsed.last_line(failed=True)

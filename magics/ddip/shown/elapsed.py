@@ -130,5 +130,5 @@ class Elapsed:
             return ""
         text = f"ran for {time.monotonic() - self._started:.1f} s"
         if failed and self._stuck:
-            text += f"; after {self._seen_s:.0f} s {self._stuck}"
+            text += f"; seen after {self._seen_s:.0f} s: {self._stuck}"
         return f"{text}\n"
