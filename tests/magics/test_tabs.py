@@ -35,6 +35,11 @@ def outputs(nb, rank):
     ]
 
 
+def words_of(saved):
+    """The text of HTML where its style is taken away."""
+    return html.unescape(re.sub("<[^>]*>", "", re.sub("<style>.*?</style>", "", saved, flags=re.S)))
+
+
 def test_outputs():
     """Printed text, progress bars, displays and results are in the tab of their rank."""
     with notebook.notebook(*LOAD) as nb:
@@ -54,7 +59,7 @@ def test_outputs():
         plain = shown.data["text/plain"]
         assert "[0] of 0\n" in plain and "[1] of 1\n" in plain and "[1] step 2" in plain, plain
         saved = shown.data["text/html"]
-        assert saved.count("<details open>") == 1 and ">rank 1 ✓</summary>" in saved, saved
+        assert saved.count(" checked>") == 1 and "<span>rank </span>1 ✓</label>" in saved, saved
         pieces = re.findall("<pre[^>]*>", saved)
         assert pieces and all("font-family:" in piece for piece in pieces), pieces
         assert nb.ok("import ddip\nddip.Out[1]").data() == ["{0: 10, 1: 11}"]
@@ -98,9 +103,10 @@ def test_a_failure_is_told_once():
                 assert below.count("Traceback") == 1, below
                 continue
             assert below == "rank 1: ValueError: boom", below
-            assert '<details open><summary style="color:#c62828;' in saved, saved
-            assert saved.count("<details") == 2 and re.search("<span style=.color:[^>]*>", saved)
-            for text in (plain, html.unescape(re.sub("<[^>]*>", "", saved))):
+            red = r'-1" checked><label [^>]*style="[^"]*;color:var\(--jp-error-color1,#c62828\);'
+            assert re.search(red, saved) and saved.count("</label>") == 2, saved
+            assert re.search("<span style=.color:[^>]*>", saved), saved
+            for text in (plain, words_of(saved)):
                 assert text.count("Traceback") == 1 and "raise ValueError(" in text, text
             assert outputs(nb, 1)[-1] == ("error", "ValueError")
         ran = nb.run("%%dip -S tabs\nraise KeyError(rank)")
@@ -133,7 +139,8 @@ def test_ended_ranks():
             f"%%dip -S tabs\nif rank:\n    while not os.path.exists({nb.gate!r}):\n"
             "        time.sleep(0.05)\nprint(rank)"
         )
-        nb.until(begun, "ranks 0-1: %dip --replay 2 -S tabs shows their output again")
+        told = "Cell 2 of ranks 0-1 had not ended when this was saved: "
+        nb.until(begun, f"{told}%dip --replay 2 -S tabs shows their output")
         nb.until(begun, "['0 ✓', '1 …']")
         nb.open_gate()
         nb.finish(begun)

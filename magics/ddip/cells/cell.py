@@ -84,9 +84,13 @@ class Cell:
             stall = json.loads(self.group.read("stall.json"))
         except OSError:
             return ""
+        return self.judged(stall).get("text", "")
+
+    def judged(self, stall: dict[str, Any]) -> dict[str, Any]:
+        """The most telling verdict of a `stall.json` on this cell; {}: nothing is certain."""
         own = {rank["rank"] for rank in stall["ranks"] if rank["cell"] == self.number}
         found = (v for v in stall["verdicts"] if own & {*(v["waiting"] or v["ranks"])})
-        return next((verdict["text"] for verdict in found), "")
+        return next(found, {})
 
     def in_front(self) -> list[dict[str, Any]]:
         """The tasks of `queue.json` that run where it is queued; [] if it is not queued, or its

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import functools
-import json
 import sys
 
 from ddip import ranks as rank_lists
 from ddip.cells import cell as cells
 from ddip.cells import comms, numbers, shutdown
 from ddip.cells.detached import DetachedCell
+from ddip.cells.doing import Doing
 from ddip.cells.failures import command_to_end, failure
 from ddip.cells.prompts import Prompts
 from ddip.errors import DipError, RemoteInterrupt
@@ -310,44 +309,7 @@ def _view(
 
     if not as_tabs:
         return views.make(sink, seen, files, quiet, elapsed)
-    states, failures = functools.partial(_states, cell), functools.partial(_failures, cell)
-    state = functools.partial(_state, cell)
-    return tabs.Tabs(sink, cell.number, seen, files, elapsed, states, failures, state)
-
-
-def _states(cell, asks):
-    """What each rank that runs a cell does, for its tab: rank -> a word or two. None: nobody
-    knows."""
-    try:
-        rows = cell.group.ranks()
-        stall = json.loads(cell.group.read("stall.json"))["ranks"] if asks else ()
-    except OSError:  # the group is gone
-        return None
-    here = {row["rank"]: row["in"] for row in stall if row["cell"] == cell.number and row["in"]}
-    found = {}
-    for rank, row in enumerate(rows):
-        if row["state"] == "busy" and row.get("cell") == str(cell.number):
-            found[rank] = f"in {here[rank]}" if rank in here else tabs.RUNS
-        elif row["state"] not in ("busy", "idle"):
-            found[rank] = row["state"]
-    return found
-
-
-def _failures(cell):
-    """What the daemon knows of the ranks that failed: rank -> text."""
-    try:
-        rows = json.loads(cell.read("error.json"))
-    except OSError:
-        return {}
-    return {row["rank"]: row["text"] for row in rows if row["rank"] is not None}
-
-
-def _state(cell):
-    """The state of a cell; "": nobody knows."""
-    try:
-        return cell.status().get("state", "")
-    except OSError:
-        return ""
+    return tabs.Tabs(sink, cell.number, seen, files, elapsed, Doing(cell, seen))
 
 
 def _goes_on(cell):

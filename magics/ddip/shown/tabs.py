@@ -7,55 +7,73 @@ with prefixes where no HTML is shown.
 
 from __future__ import annotations
 
-import html
 import importlib
 import math
-import re
 import time
 from uuid import uuid4
 
 from ddip import patches
 from ddip import ranks as rank_lists
-from ddip.shown import bars
+from ddip.shown import saved
 from ddip.shown.region import FRAME_S, Region
 from ddip.shown.show import View
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
-    from typing import Any
+    from typing import Any, Protocol
 
     from IPython.core.interactiveshell import InteractiveShell
 
     from ddip.shown.elapsed import Elapsed
     from ddip.shown.sink import Output
 
+    class Doing(Protocol):
+        """What is known of the ranks in a cell."""
+
+        def now(self, asks: bool) -> tuple[Mapping[int, str], Collection[int]] | None:
+            """(rank -> what it does in the cell, in a word or two, DONE if it has run its part;
+            the ranks that others wait for). None: nobody knows. asks: all ranks are asked where
+            they are, and the second is known."""
+
+        def ended(self) -> tuple[str, Mapping[int, tuple[str, str]], int | None]:
+            """(state of the cell, "" if nobody knows; rank -> name of the errno and text of its
+            failure; the rank that is said to be its cause)."""
+
 
 _PART_CHARS = 32 << 10  # printed text in one part of a tab; each line that is added sends all of it
 _LOOK_S = 1.0  # between looks at the states of the ranks
 _SILENCE_S = 3.0  # after this long without output, all ranks are asked in which collective they are
-_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-_VIEW = "application/vnd.jupyter.widget-view+json"
-_IMAGES = ("image/png", "image/jpeg")
-_MARKUP = ("text/html", "image/svg+xml")
 RUNS, FAILED, DONE = "…", "✗", "✓"
+AWAITED = "⚠"  # others wait for this rank
+_STOPPED = "■ interrupted"
 # Many tabs take several rows, and are as wide as their text, but no less than with a mark: they do
-# not move when a rank has ended.
+# not move when a rank has ended. What they show begins where other output of a cell does. When the
+# kernel has gone nothing more can be sent: what is to be said then is there from the beginning.
 _STYLE = """<style>.{name} > .widget-tab > .lm-TabBar .lm-TabBar-content,
 .{name} > .widget-tab > .p-TabBar .p-TabBar-content {{ flex-wrap: wrap; }}
+.{name} > .widget-tab > .lm-TabBar .lm-TabBar-content::before,
+.{name} > .widget-tab > .p-TabBar .p-TabBar-content::before {{
+    content: "rank"; padding: 0 .6em 0 6px; align-self: center; }}
 .{name} > .widget-tab > .lm-TabBar .lm-TabBar-tab,
 .{name} > .widget-tab > .p-TabBar .p-TabBar-tab {{
     flex: 0 0 auto; min-width: {width}ch; justify-content: center; }}
-{failed}</style>"""
+.{name}, .{name} > .widget-tab, .{name} > .widget-tab > .widget-tab-contents > .widget-vbox,
+.{name} > .widget-tab > .widget-tab-contents > .widget-vbox > .widget-output {{ margin: 0; }}
+.{name} > .widget-html {{ display: none; }}
+.{name} > .widget-tab > .widget-tab-contents {{ padding: 4px 0; }}
+.{name}.jupyter-widgets-disconnected::before, .{name} .jupyter-widgets-disconnected::before {{
+    display: none; }}
+.{name}.jupyter-widgets-disconnected::after {{ content: "{gone}"; display: block;
+    padding-left: 8px; }}
+{coloured}</style>"""
+_GONE = "Its kernel is gone; in the next one %dip --replay {} -S tabs shows the output"
 _MARK_CH = 5.5  # the width of a mark, and of what is around the text of a tab
-_RED = ".{name} > .widget-tab > .{kind}-TabBar .{kind}-TabBar-tab:nth-child({number}) {{ {red} }}\n"
-_RED_TEXT = "color:#c62828;font-weight:bold"
-# What is saved: where this style is taken away, ranks are below each other.
-_SAVED = """<style>.ddip-tabs {{ display: flex; flex-wrap: wrap; gap: 2px; }}
-.ddip-tabs > details[open] {{ flex: 1 0 100%; min-width: 0; }}
-.ddip-tabs > details > summary {{ border: 1px solid rgba(128,128,128,.4); padding: 0 .5em; }}
-</style><div class="ddip-tabs">{}</div>"""
-_RANK = """<details{is_open}><summary style="{style}">rank {title}</summary>{body}</details>"""
+_COLOUR = (
+    ".{name} > .widget-tab > .{kind}-TabBar .{kind}-TabBar-tab:nth-child({number}) {{ {css} }}\n"
+)
+_RED = "color:var(--jp-error-color1,#c62828);font-weight:bold"
+_AMBER = "color:var(--jp-warn-color0,#e65100);font-weight:bold"
 
 
 def available(shell: InteractiveShell | None) -> bool:
@@ -179,13 +197,7 @@ class _Pane:
 
 
 class Tabs:
-    """A View of several ranks as tabs, in the cell of this number.
-
-    states(asks): rank -> what it does in this cell, in a word or two, for those that run it; None:
-    nobody knows; asks: all ranks in which collective they are. failures(): rank -> what is known of
-    a failure that it could not report, as after its death. state(): that of the cell, "" if nobody
-    knows. The rest is as in View.
-    """
+    """A View of several ranks as tabs, in the cell of this number. The rest is as in View."""
 
     def __init__(
         self,
@@ -194,9 +206,7 @@ class Tabs:
         seen: Iterable[int],
         files: Callable[[int, str], str],
         progress: Elapsed,
-        states: Callable[[bool], Mapping[int, str] | None],
-        failures: Callable[[], Mapping[int, str]],
-        state: Callable[[], str],
+        doing: Doing,
     ) -> None:
         from ipywidgets import HTML, Layout, Tab, VBox
 
@@ -204,7 +214,7 @@ class Tabs:
         self._number = number
         self.seen = set(seen)
         self._order = sorted(seen)
-        self._states, self._failures, self._state = states, failures, state
+        self._doing = doing
         self._progress = progress
         self._region = Region(sink)
         layout = Layout()
@@ -216,9 +226,11 @@ class Tabs:
         self._box = VBox([self._style, self._tab])
         self._box.add_class(self._name)
         self._running = set(self._order)
-        self._begun: set[int] = set()  # ranks that are known to have begun
         self._does = dict.fromkeys(self._order, RUNS)  # rank -> what its tab says
+        self._awaited: set[int] = set()  # ranks that others wait for, if that is certain
         self._failed: dict[int, dict[str, Any]] = {}  # rank -> its `error` message
+        self._interrupted: set[int] = set()  # those of them that were only interrupted
+        self._opened = 0  # the index of the tab that this has opened last
         self._drawn = self._looked = 0.0
         self._moved = time.monotonic()
         self._changed = False
@@ -243,15 +255,17 @@ class Tabs:
     def take(self, messages: list[dict[str, Any]]) -> None:
         """See View."""
         own: dict[int, list[dict[str, Any]]] = {}
+        moves = False
         for message in messages:
             rank: Any = message.get("rank")
             if message["type"] == "notice":
                 self._region.add("stderr", f"ddip: {message['text']}\n")
             elif rank in self._views:
                 own.setdefault(rank, []).append(message)
-                self._begun.add(rank)
                 if message["type"] == "error":
                     self._fail(rank, message)
+                else:
+                    moves = True
             elif message["type"] == "error":
                 next(iter(self._views.values())).errors[rank] = message
             if message["type"] == "dropped" and rank is None:
@@ -259,8 +273,9 @@ class Tabs:
                     view.take([message])
         for rank, some in own.items():
             self._views[rank].take(some)
-        if own:
-            self._changed, self._moved = True, time.monotonic()
+        self._changed = self._changed or bool(own)
+        if moves:
+            self._moved = time.monotonic()
             self._progress.moved()
         if time.monotonic() - self._drawn >= FRAME_S:
             self._draw()
@@ -288,33 +303,54 @@ class Tabs:
     def asks(self, rank: int, prompt: str) -> bool:
         """See View. The tab of the rank that asks comes to the front."""
         shown = self._views[rank].asks(rank, prompt)
-        self._tab.selected_index = self._order.index(rank)
+        self._open(rank)
         self._draw()
         return shown
 
     def end(self) -> None:
         """See View."""
-        for rank, text in self._failures().items():
+        state, errors, cause = self._doing.ended()
+        for rank, (errno, text) in errors.items():
             if rank in self._running:
-                self._fail(rank, {"ename": "died", "evalue": text, "traceback": [text]})
+                name = "died" if errno == "EHOSTDOWN" else "failed"
+                self._fail(rank, {"ename": name, "evalue": text, "traceback": [text]})
+            ename = self._failed[rank]["ename"] if self._is_red(rank) else "Preempted"
+            if state == "interrupted" and errno == "EINTR" and ename != "Preempted":
+                self._interrupt(rank)
         for rank, view in self._views.items():
             view.end()
             if rank in self._failed:
                 self._panes[rank].error(self._failed[rank])
-        state = self._state()
-        for rank in self._running if state not in ("queued", "running") else ():
-            if self._does[rank] != DONE:
-                self._does[rank] = DONE if state in ("ok", "error") else ""
+        self._settle(state)
         self._running.clear()
         self._title()
-        if self._failed:
-            first = next((k for k, m in self._failed.items() if "freed" not in m), None)
-            if first is not None:
-                self._tab.selected_index = self._order.index(first)
+        self._open_last(cause)
         self._draw()
         self._region.draw(self._progress.last_line(bool(self._failed)), last=True)
         self._show(ended=True)
         self.sink.flush()
+
+    def _settle(self, state):
+        """Says of the ranks that have not failed how they have ended."""
+        known = None
+        if state not in ("ok", "queued", "running"):
+            known = self._doing.now(asks=False)
+        for rank in self._running if state not in ("queued", "running") else ():
+            done = state == "ok" or (known is not None and known[0].get(rank) == DONE)
+            if self._does[rank] != DONE:
+                self._does[rank] = DONE if done else ""
+
+    def _open_last(self, cause):
+        """Opens the tab that tells most: of a failure its cause; of an interrupt a rank that others
+        waited for, unless the user has chosen another."""
+        failed = [rank for rank in self._failed if self._is_red(rank)]
+        if failed:
+            self._open(cause if cause in failed else failed[0])
+        elif self._interrupted and self._awaited and self._tab.selected_index == self._opened:
+            self._open(min(self._awaited))
+
+    def _open(self, rank):
+        self._opened = self._tab.selected_index = self._order.index(rank)
 
     # ---- drawing
 
@@ -336,96 +372,75 @@ class Tabs:
         self._failed[rank] = message
         self._does[rank] = f"{FAILED} {message['ename']}" if message["ename"] else "freed"
         self._running.discard(rank)
+        if message["ename"] == "KeyboardInterrupt":
+            self._interrupt(rank)
         self._title()
+
+    def _interrupt(self, rank):
+        self._interrupted.add(rank)
+        self._does[rank] = _STOPPED
 
     def _look(self):
         """Has the tabs say what each rank does."""
         self._looked = self._drawn
-        states = self._states(self._drawn - self._moved >= _SILENCE_S)
-        if states is not None:
-            self._begun |= states.keys()
-            for rank in self._running & self._begun:
-                self._does[rank] = states.get(rank, DONE)
+        asks = self._drawn - self._moved >= _SILENCE_S
+        known = self._doing.now(asks)
+        if known is not None:
+            self._does.update((rank, known[0].get(rank, RUNS)) for rank in self._running)
+            if not self._interrupted:
+                self._awaited = self.seen & set(known[1])
         self._title()
 
     def _title(self):
         titles = [f"{rank} {self._does[rank]}".rstrip() for rank in self._order]
         if list(self._tab.titles) != titles:
             self._tab.titles = titles
-        failed = "".join(
-            _RED.format(name=self._name, kind=kind, number=number, red=_RED_TEXT)
+        coloured = "".join(
+            _COLOUR.format(name=self._name, kind=kind, number=number, css=css)
             for number, rank in enumerate(self._order, 1)
-            if self._is_red(rank)
+            if (css := self._css(rank))
             for kind in ("lm", "p")
         )
-        width = len(str(self._order[-1])) + _MARK_CH
-        style = _STYLE.format(name=self._name, failed=failed, width=width)
+        gone = _GONE.format(self._number)
+        style = _STYLE.format(name=self._name, coloured=coloured, width=self._width(), gone=gone)
         if self._style.value != style:
             self._style.value = style
 
+    def _width(self):
+        """The least width of a tab, in characters."""
+        return len(str(self._order[-1])) + _MARK_CH
+
+    def _css(self, rank):
+        """How the title of a tab is drawn."""
+        if rank in self._running and rank in self._awaited:
+            return _AMBER
+        return _RED if self._is_red(rank) else ""
+
     def _is_red(self, rank):
-        return rank in self._failed and "freed" not in self._failed[rank]
+        failed = rank in self._failed and rank not in self._interrupted
+        return failed and "freed" not in self._failed[rank]
 
     # ---- what is saved
 
     def _show(self, ended):
         """Displays the widget; when the cell has ended, what takes its place. It stays if there is
         output that HTML does not show, such as another widget."""
-        outputs = [output for pane in self._panes.values() for output in pane.outputs()]
-        again = f"%dip --replay {self._number} -S tabs shows their output again"
-        data = {"text/plain": f"{rank_lists.name(self._order)}: {again}"}
+        panes = [(rank, pane.outputs()) for rank, pane in self._panes.items()]
+        ranks = rank_lists.name(self._order)
+        text = f"Cell {self._number} of {ranks} had not ended when this was saved: "
+        data = {"text/plain": f"{text}%dip --replay {self._number} -S tabs shows their output"}
         if ended:
-            data = {"text/plain": self._text(), "text/html": self._html()}
-        if not (ended and all(map(_is_shown_by_html, outputs))):
-            data[_VIEW] = {
+            shown = [
+                (title, self._css(rank), outputs)
+                for (rank, outputs), title in zip(panes, self._tab.titles, strict=True)
+            ]
+            chosen = self._tab.selected_index or 0
+            html = saved.as_html(self._name, shown, chosen, self._width())
+            data = {"text/plain": saved.as_text(panes), "text/html": html}
+        if not (ended and all(saved.is_shown(each) for _, outputs in panes for each in outputs)):
+            data[saved.VIEW] = {
                 "version_major": 2,
                 "version_minor": 0,
                 "model_id": self._box.model_id,
             }
         self.sink.display(data, None, {"display_id": self._name}, update=ended)
-
-    def _text(self):
-        lines = []
-        for rank, pane in self._panes.items():
-            for output in pane.outputs():
-                text = _ANSI.sub("", _plain(output)).removesuffix("\n")
-                lines += [f"[{rank}] {line}" for line in text.split("\n")] if text else []
-        return "\n".join(lines)
-
-    def _html(self):
-        chosen = self._order[self._tab.selected_index or 0]
-        return _SAVED.format(
-            "".join(
-                _RANK.format(
-                    is_open=" open" if rank == chosen else "",
-                    style=_RED_TEXT if self._is_red(rank) else "",
-                    title=html.escape(title),
-                    body="".join(map(_as_html, self._panes[rank].outputs())),
-                )
-                for rank, title in zip(self._order, self._tab.titles, strict=True)
-            )
-        )
-
-
-def _plain(output):
-    """An output as text with colours."""
-    if output["output_type"] == "stream":
-        return output["text"]
-    if output["output_type"] == "error":
-        return "\n".join(output["traceback"])
-    return output["data"].get("text/plain", "")
-
-
-def _is_shown_by_html(output):
-    kinds = output.get("data", {}).keys()
-    return _VIEW not in kinds and (kinds <= {"text/plain"} or kinds & {*_IMAGES, *_MARKUP})
-
-
-def _as_html(output):
-    data = output.get("data", {})
-    for kind in _IMAGES:
-        if kind in data:
-            size = output["metadata"].get(kind, {})
-            sides = "".join(f' {key}="{size[key]}"' for key in ("width", "height") if key in size)
-            return f'<img src="data:{kind};base64,{data[kind].strip()}"{sides}>'
-    return next((data[kind] for kind in _MARKUP if kind in data), None) or bars.pre(_plain(output))
