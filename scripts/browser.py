@@ -265,7 +265,7 @@ class Page:
         return [each.text for each in found]
 
     def _ended_tabs(self, number):
-        return self.cells()[number].find_elements(By.CSS_SELECTOR, ".ddip-tabs > details > summary")
+        return self.cells()[number].find_elements(By.CSS_SELECTOR, ".ddip-tabs > label")
 
     def ended_tabs(self, number):
         """(title, colour) of what takes the place of each tab at the end of a cell."""
