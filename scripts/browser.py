@@ -272,6 +272,15 @@ class Page:
         found = self._ended_tabs(number)
         return [(each.text, each.value_of_css_property("color")) for each in found]
 
+    def below_tabs(self, number):
+        """What stands below the tabs of a kernel that is gone; None: nothing."""
+        (tabs,) = self.cells()[number].find_elements(
+            By.CSS_SELECTOR, ".jp-OutputArea .widget-vbox:has(> .widget-tab)"
+        )
+        script = "return getComputedStyle(arguments[0], '::after').content"
+        said = self._driver.execute_script(script, tabs)
+        return None if said == "none" else said.strip('"')
+
     def choose(self, number, tab):
         """Clicks on a tab below a cell that has ended."""
         self._ended_tabs(number)[tab].click()

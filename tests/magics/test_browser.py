@@ -13,7 +13,7 @@ sys.path.insert(0, os.path.join(notebook.ROOT, "scripts"))
 NEEDED = ("jupyterlab", "jupyterlab_widgets", "selenium")
 LAB = os.path.join(notebook.ROOT, "build/picture-venv/bin/python")
 
-SHOWN, TABS, FAILS, KEPT, RUNS, REPLAY, AGAIN, STILL = range(1, 9)
+SHOWN, TABS, FAILS, KEPT, RUNS, REPLAY, HANGS, GOES, AGAIN, STILL = range(1, 11)
 CELLS = (
     "%load_ext ddip\n%makedip -n 2",
     "%%dip\nprint('hello from rank', rank)",
@@ -26,6 +26,9 @@ CELLS = (
     "%%dip\nprint('seen', flush=True)\nwhile not os.path.exists('gate'):\n    time.sleep(0.05)\n"
     "print('missed')",
     "%dip --replay",
+    "%%dip -S tabs\nif rank == 1:\n    time.sleep(600)\ndist.barrier()",
+    "%%dip -S tabs\nprint('goes on', flush=True)\nwhile not os.path.exists('end'):\n"
+    "    time.sleep(0.05)",
     "%load_ext ddip\n%makedip",
     "%%dip\nprint('still', kept)",
 )
@@ -124,9 +127,27 @@ def reload(page):
     shows(page, REPLAY, "seen", "missed")
 
 
+def stop(page):
+    """The tab of the rank that others wait for is marked; a stop opens it, and nothing is red."""
+    page.start(HANGS)
+    browser.wait("a mark", lambda: page.tabs(HANGS) == ["0 in barrier", "1 ⚠ line 3"])
+    page.stop()
+    browser.wait("the end of the hang", lambda: page.is_done(HANGS))
+    browser.wait("what stays", lambda: page.ended_tabs(HANGS))
+    (title, colour), other = page.ended_tabs(HANGS)
+    assert (title, colour) == ("0 ■ interrupted", other[1]) and other[0] == "1 ■ interrupted"
+    shows(page, HANGS, "----> 3     time.sleep(600)", "s: rank 1 is in no collective")
+
+
 def restart(page):
-    """Kernel > Restart leaves the ranks and what they have."""
+    """Kernel > Restart leaves the ranks and what they have, also within a cell, whose tabs say what
+    to do."""
+    page.start(GOES)
+    shows(page, GOES, "goes on")
     page.restart()
+    said = browser.wait("what to do", lambda: page.below_tabs(GOES))
+    assert said.startswith("Its kernel is gone; in the next one %dip --replay "), said
+    page.write("end")
     finished(page, AGAIN)
     assert page.number(AGAIN) < KEPT, "the kernel was not restarted"
     finished(page, STILL, "still 40")
@@ -142,7 +163,7 @@ def test_notebook():
     """A notebook from its first cell to the one after a restart of its kernel."""
     notebook.need_mount()
     with browser.page("seen", CELLS) as page:
-        for step in (first_output, look_at_tabs, look_at_failure, reload, restart, reopened):
+        for step in (first_output, look_at_tabs, look_at_failure, reload, stop, restart, reopened):
             begun = time.monotonic()
             step(page)
             print(f"{step.__name__}: {time.monotonic() - begun:.1f} s")
