@@ -321,6 +321,16 @@ def test_verdict_at_the_end():
         assert "rank 1" not in elapsed.last_line(failed=True)
 
 
+def test_interrupted_before_the_end():
+    """While a cell that was stopped has not ended, nobody is said to have failed."""
+    elapsed = Elapsed(lambda: "", lambda: "", lambda: ([1], None))
+    elapsed.failed({"ename": "KeyboardInterrupt", "evalue": "", "traceback": ["T"], "rank": 0})
+    elapsed._failed -= 1
+    assert elapsed.line() == "T\nrank 0 was interrupted; rank 1 goes on\n", elapsed.line()
+    elapsed.failed({"ename": "ValueError", "evalue": "x", "traceback": ["V"], "rank": 2})
+    assert elapsed.line() == "V\nrank 2 failed: ValueError: x; rank 1 goes on\n", elapsed.line()
+
+
 def test_long_silence():
     with notebook.notebook("%load_ext ddip", "%makedip") as nb:
         told = nb.ok("%%dip\nimport time\ntime.sleep(4)\n1").data(passing=True)

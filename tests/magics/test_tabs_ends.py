@@ -9,8 +9,8 @@ import test_tabs as tabs
 notebook.need("torch", "IPython", "ipykernel", "nbclient", "ipywidgets")
 
 THREE = ("%load_ext ddip", "%makedip -n 3", "%%dip\nimport os, time, torch.distributed as dist")
-# rank 1 is awaited, rank 2 has ended its part
-HANG = "%%dip -S tabs\nif rank == 1:\n    time.sleep(100)\nif rank == 0:\n    dist.barrier()"
+# rank 1 has ended its part; it and rank 2 are awaited
+HANG = "%%dip -S tabs\nif rank == 2:\n    time.sleep(100)\nif rank == 0:\n    dist.barrier()"
 AMBER, RED = "--jp-warn-color0", "--jp-error-color1"
 
 
@@ -30,18 +30,18 @@ def test_hang():
     after a stop tells the verdict, and opens that rank. Nobody has failed."""
     with notebook.notebook(*THREE) as nb:
         begun = nb.begin(HANG)
-        nb.until(begun, "'2 ✓'")
-        nb.until(begun, "['0 in barrier', '1 ⚠ line 3', '2 ✓']")
+        nb.until(begun, "'1 ✓'")
+        nb.until(begun, "['0 in barrier', '1 ✓', '2 ⚠ line 3']")
         assert AMBER in nb.until(begun, AMBER)
-        nb.until(begun, "rank 1 is in no collective")
+        nb.until(begun, "rank 2 is in no collective")
         nb.interrupt()
         last, saved = nb.until(begun, "ran for"), nb.until(begun, "<input type=")
         nb.finish(begun)
         titles, chosen, style = tab(nb, "list(tab.titles), tab.selected_index, style.value")
-        assert titles == ["0 ■ interrupted", "1 ■ interrupted", "2 ✓"], titles
-        assert chosen == 1, chosen
+        assert titles == ["0 ■ interrupted", "1 ✓", "2 ■ interrupted"], titles
+        assert chosen == 2, chosen
         assert not coloured(style, RED) and not coloured(style, AMBER), style
-        said = r"ran for [\d.]+ s; seen after \d+ s: rank 1 is in no collective \(.*\), rank 2 has "
+        said = r"ran for [\d.]+ s; seen after \d+ s: rank 1 has ended its .*, rank 2 is in no coll"
         assert re.search(said, last), last
         assert "■ interrupted" in saved and "color:var(--jp-error" not in saved, saved
 
@@ -50,11 +50,11 @@ def test_stop_where_the_user_was():
     """A stop leaves a tab open that the user has chosen meanwhile."""
     with notebook.notebook(*THREE) as nb:
         begun = nb.begin(HANG)
-        chosen = choose(nb.until(begun, "'2 ✓'"), begun[0], 2)
-        nb.until(begun, "'1 ⚠ line 3'")
+        chosen = choose(nb.until(begun, "'1 ✓'"), begun[0], 1)
+        nb.until(begun, "'2 ⚠ line 3'")
         nb.interrupt()
         nb.finish(begun)
-        assert not chosen or tab(nb, "tab.selected_index") == 2
+        assert not chosen or tab(nb, "tab.selected_index") == 1
 
 
 def choose(content, client, index):

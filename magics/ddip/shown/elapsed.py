@@ -102,9 +102,12 @@ class Elapsed:
         own = {k: m for k, m in self._failures.items() if "freed" not in m}
         if not own:  # they were freed because a rank has died: the cell ends
             return ""
-        message = next(iter(own.values()))
+        failed = {k: m for k, m in own.items() if m["ename"] != "KeyboardInterrupt"}
+        message = next(iter((failed or own).values()))
         text = f"{message['ename']}: {message['evalue']}".partition("\n")[0]
-        line = f"{rank_lists.name(own)} failed: {text}"
+        line = f"{rank_lists.name(failed)} failed: {text}"
+        if not failed:
+            line = f"{rank_lists.name(own)} {'was' if len(own) == 1 else 'were'} interrupted"
         ranks, grace = self._goes_on()
         if ranks := [rank for rank in ranks if rank not in self._failures]:
             left = None if grace is None else math.ceil(self._failed + grace - now)

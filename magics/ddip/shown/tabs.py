@@ -347,7 +347,7 @@ class Tabs:
         if failed:
             self._open(cause if cause in failed else failed[0])
         elif self._interrupted and self._awaited and self._tab.selected_index == self._opened:
-            self._open(min(self._awaited))
+            self._open(min(self._awaited & self._interrupted or self._awaited))
 
     def _open(self, rank):
         self._opened = self._tab.selected_index = self._order.index(rank)
