@@ -693,19 +693,50 @@ print_stop(struct buf *out, const struct rank_place *p)
 		print_line(out, p);
 }
 
+/* The index of the first rank that a debugger has stopped where it has stopped p[at]; -1 if it
+ * has not stopped that. */
+static int
+first_stopped_as(const struct rank_place *p, int at)
+{
+	int i = 0;
+
+	if (p[at].state != PLACE_DEBUGGED)
+		return -1;
+	while (p[i].state != PLACE_DEBUGGED || p[i].cell != p[at].cell ||
+	       strcmp(p[i].line, p[at].line) != 0)
+		i++;
+	return i;
+}
+
+/* Appends who is stopped: "ranks 0,1 are stopped in the debugger". */
+static void
+print_stopped(struct buf *out, const struct verdict *v)
+{
+	buf_addf(out, "rank%s ", v->n > 1 ? "s" : "");
+	for (int i = 0; i < v->n && i < RANKS_SHOWN; i++)
+		buf_addf(out, "%s%d", i ? "," : "", v->ranks[i]);
+	buf_addf(out, "%s %s stopped in the debugger", v->n > RANKS_SHOWN ? ",…" : "",
+	    v->n > 1 ? "are" : "is");
+}
+
+/* Those that are stopped in the same line are told together. */
 static void
 judge_debugged(const struct rank_place *p, int n, struct verdicts *out)
 {
 	for (int i = 0; i < n; i++) {
-		struct verdict v = {.kind = VERDICT_DEBUGGED, .n = 1};
+		struct verdict v = {.kind = VERDICT_DEBUGGED};
 		struct buf line = {0};
 
 		if (p[i].state != PLACE_DEBUGGED)
 			continue;
-		buf_addf(&line, "rank %d is stopped in the debugger", p[i].rank);
+		if (first_stopped_as(p, i) < i) /* told with that one */
+			continue;
+		v.ranks = xcalloc((size_t)(n - i), sizeof(int));
+		for (int other = i; other < n; other++)
+			if (first_stopped_as(p, other) == i)
+				v.ranks[v.n++] = p[other].rank;
+		print_stopped(&line, &v);
 		print_stop(&line, &p[i]);
-		v.ranks = xcalloc(1, sizeof(int));
-		v.ranks[0] = p[i].rank;
 		v.text = xstrndup(line.p, line.n);
 		buf_free(&line);
 		add_verdict(out, &v);

@@ -119,7 +119,17 @@ test_late(void)
 	    "rank 1 is in no collective (t.py:9); rank 0 waits for it in all_reduce 2 (t.py:4)\n");
 }
 
-/* A rank that a debugger has stopped, for which another one waits. */
+/* A rank that a debugger has stopped in cell 7. */
+static struct rank_place
+stopped(int rank, const char *line)
+{
+	struct rank_place p = at(rank, "-", line, CELL BOTH(1));
+
+	p.state = PLACE_DEBUGGED;
+	return p;
+}
+
+/* Ranks that a debugger has stopped, for which another one may wait. */
 static void
 test_debugged(void)
 {
@@ -131,6 +141,11 @@ test_debugged(void)
 	p = at(1, "-", "t.py:3", CELL BOTH(1));
 	p.state = PLACE_DEBUGGED;
 	expect(waiter(), p, "rank 1 is stopped in the debugger (t.py:3)\n");
+	expect(stopped(0, "<cell 7>:3"), stopped(1, "<cell 7>:3"),
+	    "ranks 0,1 are stopped in the debugger at line 3\n");
+	expect(stopped(0, "<cell 7>:3"), stopped(1, "<cell 7>:4"),
+	    "rank 0 is stopped in the debugger at line 3\n"
+	    "rank 1 is stopped in the debugger at line 4\n");
 }
 
 /* What programs get instead of the sentences. */
