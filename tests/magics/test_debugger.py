@@ -220,6 +220,7 @@ def test_ends():
         assert time.monotonic() - since < SOON_S, time.monotonic() - since
         assert "KeyboardInterrupt" in outcome.error[2], outcome.error
         assert not re.search("pydevd|threading.py", outcome.error[2]), outcome.error
+        assert outcome.error[2].count("line 3") == 1, outcome.error
         assert nb.debug("debugInfo")["body"]["stoppedThreads"] == []
 
         with open(f"{nb.group}/ctl", "w", encoding="utf-8") as ctl:

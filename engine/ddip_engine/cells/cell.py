@@ -327,6 +327,8 @@ def _cut(tb: TracebackType | None, cell: Cell, interrupted: bool) -> TracebackTy
         if not cell.hides(tb.tb_frame):
             kept.append(tb)
         tb = tb.tb_next
+    if tb is not None and len(kept) > 1 and kept[-1].tb_frame is kept[-2].tb_frame:
+        kept.pop()  # the interpreter's own entry for a tracer that has raised
     following = None
     for this in reversed(kept):
         if this.tb_next is not following:  # to set it takes a walk along the rest, for loops
