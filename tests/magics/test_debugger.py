@@ -39,7 +39,10 @@ def break_at(nb, source, *lines):
     path = nb.debug("dumpCell", code=source)["body"]["sourcePath"]
     points = [{"line": line} for line in lines]
     given = nb.debug("setBreakpoints", source={"path": path}, breakpoints=points, lines=lines)
-    assert [each["line"] for each in given["body"]["breakpoints"]] == list(lines), given
+    given = given["body"]["breakpoints"]
+    assert [each["line"] for each in given] == list(lines), given
+    # JupyterLab lists them by this
+    assert all(each["source"]["path"] == path and each["verified"] for each in given), given
     assert nb.debug("configurationDone")["success"]
     return path
 

@@ -239,13 +239,20 @@ def answer(request: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {**made, **more}
 
 
+def _points(arguments):
+    """What pydevd answers: a front end finds the source of each in it."""
+    source = {"source": arguments["source"]} if "source" in arguments else {}
+    asked = enumerate(arguments.get("breakpoints") or ())
+    return [{**point, "id": n, "verified": True, **source} for n, point in asked]
+
+
 def _unconnected(request):
     """What is answered while there is no rank yet."""
     command, arguments = request["command"], request.get("arguments") or {}
     if command == "initialize":
         return {"body": _CAPABILITIES}
     if command in ("setBreakpoints", "setFunctionBreakpoints"):
-        points = [{**b, "verified": True} for b in arguments.get("breakpoints", ())]
+        points = _points(arguments)
         return {"body": {"breakpoints": points}}
     if command == "threads":
         return {"body": {"threads": []}}
