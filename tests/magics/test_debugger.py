@@ -185,7 +185,9 @@ def test_not_stalled():
         nb.ok(STEP)  # imports what DDP needs
         with open(f"{nb.group}/ctl", "w", encoding="utf-8") as ctl:
             ctl.write("stall 0.3\n")
-        nb.ok("%dip --debug 1")
+        said = nb.ok("%dip --debug 1").text()
+        assert said == "From the next cell on breakpoints stop rank 1.\n", said
+        assert "there is no rank 2" in nb.run("%dip --debug 2").error[2]
         break_at(nb, STEP, 5)
         events = os.open(f"{nb.group}/events", os.O_RDONLY | os.O_NONBLOCK)
         begun = nb.begin(STEP)
@@ -284,13 +286,17 @@ def test_all_ranks():
     with debugged() as nb:
         nb.ok(TOGETHER)
         assert "want a rank or all" in nb.run("%dip --debug=some").error[2]
-        nb.ok("%dip --debug all")
+        said = nb.ok("%dip --debug all").text()
+        assert said == "From the next cell on breakpoints stop all ranks, which step together.\n"
         nb.ok("%%local\nfrom ddip.notebook import every_rank\nevery_rank._TOGETHER_S = 5")
         break_at(nb, TOGETHER, 3, 7)
         begun = nb.begin(TOGETHER)
         assert stopped(nb, begun)[0]["line"] == 3
         notebook.until(lambda: places(nb) == (2, ["3", "3"]))
-        assert frames(nb)[0]["name"] == "<module>"
+        assert frames(nb)[0]["name"] == "rank 0: <module>"
+        threads = nb.debug("threads")["body"]["threads"]
+        assert "rank 0: MainThread" in [each["name"] for each in threads], threads
+        nb.until(begun, "ranks 0,1 are stopped in the debugger at line 3")  # the line below
         for line in 4, 5:
             assert nb.debug("next", threadId=1)["success"]
             assert until_event(nb, begun, "stopped")["threadId"] == 1
@@ -299,6 +305,7 @@ def test_all_ranks():
         assert nb.debug("continue", threadId=1)["success"]
         at = stopped(nb, begun)  # rank 1 alone: rank 0 is in the barrier
         assert at[0]["line"] == 7 and variables(nb, at[0])["rank"] == "1", at
+        assert at[0]["name"] == "rank 1: <module>", at
         check_steps_alone(nb, begun)
         assert nb.debug("continue", threadId=1)["success"]
         assert nb.finish(begun).error is None
@@ -333,6 +340,62 @@ def _ends_of_all(nb):
     notebook.until(lambda: places(nb) == (1, ["3", "4"]))  # rank 1 is in the collective
     assert nb.debug("continue", threadId=1)["success"]
     assert nb.finish(begun).text() == "3.0\n"
+
+
+EARLIER = """import torch, torch.distributed as dist
+def f(x):
+    t = torch.ones(1)
+    dist.all_reduce(t)
+    return t.item() + x"""
+
+
+def test_defined_before():
+    """A breakpoint in a function stops on every rank that is debugged, wherever it was defined:
+    before the debugger was on, and while another rank was debugged."""
+    with notebook.notebook() as plain, kernel(plain) as nb:
+        nb.ok(EARLIER)
+        said = nb.ok("%dip --debug 0").text()
+        assert "stop rank 0, when the front end's debugger is on" in said, said
+        nb.debug("initialize")
+        nb.debug("attach")
+        path = break_at(nb, EARLIER, 3)
+        begun = nb.begin("f(1)")
+        at = stopped(nb, begun)
+        assert [(f["name"], f["line"]) for f in at] == [("f", 3), ("<module>", 1)], at
+        assert at[0]["source"]["path"] == path, at
+        assert nb.debug("continue", threadId=1)["success"]
+        assert nb.finish(begun).error is None
+        nb.ok("%dip --debug all")
+        begun = nb.begin("f(2)")
+        assert [f["name"] for f in stopped(nb, begun)] == ["rank 0: f", "rank 0: <module>"]
+        notebook.until(lambda: places(nb)[0] == 2)
+        assert nb.debug("continue", threadId=1)["success"]
+        assert nb.finish(begun).data()[-1].endswith(": 4.0")
+        nb.ok("%dip --debug 1")
+        begun = nb.begin("f(3)")
+        assert stopped(nb, begun)[0]["source"]["path"] == path
+        notebook.until(lambda: places(nb)[0] == 1)
+        assert nb.debug("continue", threadId=1)["success"]
+        assert nb.finish(begun).error is None
+
+
+def test_off_and_on():
+    """Off and on again, nothing is set, as with ipykernel; what is set then stops."""
+    with debugged() as nb:
+        for source in CELL, CELL + "\n'on again'":
+            assert nb.debug("debugInfo")["body"]["breakpoints"] == []
+            assert nb.ok(source).text().endswith("84\n")
+            path = break_at(nb, source, 3)
+            listed = [{"source": path, "breakpoints": [{"line": 3}]}]
+            assert nb.debug("debugInfo")["body"]["breakpoints"] == listed
+            begun = nb.begin(source)
+            stopped(nb, begun)
+            assert nb.debug("continue", threadId=1)["success"]
+            assert nb.finish(begun).error is None
+            assert nb.debug("disconnect", restart=False, terminateDebuggee=False)["success"]
+            assert not nb.debug("debugInfo")["body"]["isStarted"]
+            assert nb.debug("initialize", clientID="test", adapterID="")["success"]
+            assert nb.debug("attach")["success"]
 
 
 def check_steps_alone(nb, begun):

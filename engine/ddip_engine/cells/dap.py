@@ -12,6 +12,7 @@ is not debugged.
 from __future__ import annotations
 
 import contextlib
+import linecache
 import os
 import socket
 import sys
@@ -34,14 +35,14 @@ _OURS = "<ddip_engine"  # how the file names of the engine's code begin
 _RULES = [{"module": name, "include": False} for name in ("ddip_engine", "IPython")]
 _HAS_MONITORING = hasattr(sys, "monitoring")  # since Python 3.12, in place of sys.settrace()
 _EVENTS = ("PY_START", "PY_RESUME", "PY_RETURN", "PY_UNWIND", "RAISE", "LINE", "JUMP")
-_KEPT = 64  # cells whose name is remembered
 
 _debugger: Any = None  # pydevd's PyDB
 _link: _Link | None = None  # the connection to the front end; None: there is none
 _pydevd: Any = None  # what it offers to whoever speaks for a front end
 _other: object = None  # the tool of the user's, of which was told that it is in the place of pydevd
 _steps: Cell | None = None  # the one whose code has ended within a step
-_paths: dict[str, str] = {}  # text of a cell -> the file name under which the front end knows it
+# text of a cell -> the file name under which the front end knows it, which pydevd must be told
+_new: dict[str, str] = {}
 
 
 class _Link(socket.socket):
@@ -66,11 +67,8 @@ class _Names:
     def after_receive(self, message: dict[str, Any]) -> None:
         """Called by pydevd with each message from the front end, which it may change."""
         arguments = message.get("arguments") or {}
-        if "ddipCell" in arguments:
-            source, path = arguments.pop("ddipCell")
-            while len(_paths) >= _KEPT:
-                del _paths[next(iter(_paths))]
-            _paths[source] = path
+        if "ddipCells" in arguments:
+            _new.update(arguments.pop("ddipCells"))
         elif message.get("command") == "attach":
             arguments["rules"] = _RULES
 
@@ -91,7 +89,7 @@ def connect(path: str) -> None:
     if _debugger is None:
         _debugger = _make()
         os.register_at_fork(after_in_child=_in_child)
-    _paths.clear()
+    _new.clear()
     old, _link = _link, link
     if old is not None:  # another notebook's, whose breakpoints end
         _pydevd.remove_all_breakpoints(_debugger, "*")
@@ -205,12 +203,22 @@ def begin(cell: Cell) -> None:
     if _link is None or _gives_way():
         return
     _clear(step)
-    path = _paths.get(cell.source)
-    if path is not None:
-        lines = cell.source.count("\n") + 1
-        entry = _pydevd.SourceMappingEntry(1, lines, 1, cell.file)
-        _pydevd.set_source_mapping(_debugger, path, [entry])
+    while _new:
+        source, path = _new.popitem()
+        file = cell.file if source == cell.source else _file(source)
+        if file is not None:
+            entry = _pydevd.SourceMappingEntry(1, source.count("\n") + 1, 1, file)
+            _pydevd.set_source_mapping(_debugger, path, [entry])
     _hook()
+
+
+def _file(source: str) -> str | None:
+    """By which name tracebacks know the last cell with this text; None if none has run here."""
+    for name, entry in reversed([*linecache.cache.items()]):
+        if name.startswith("<cell ") and len(entry) == 4 and entry[0] == len(source):
+            if "".join(entry[2]).rstrip("\n") == source.rstrip("\n"):
+                return name
+    return None
 
 
 def end(cell: Cell) -> None:

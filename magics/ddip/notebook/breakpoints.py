@@ -28,7 +28,13 @@ def choose(shell: InteractiveShell, word: str) -> None:
         raise DipError("--debug: only the kernel 'DDP (ddipfs)' debugs ranks, if it has debugpy")
     if word != "all" and not word.isdecimal():
         raise DipError(f"--debug: want a rank or all, not '{word}'")
+    group = debugger.group()
+    if word != "all" and group is not None and int(word) >= group.size:
+        raise DipError(f"--debug: there is no rank {word}")
     debugger.choose(None if word == "all" else int(word))
+    who = "all ranks, which step together" if word == "all" else f"rank {int(word)}"
+    off = "" if debugger.is_started else ", when the front end's debugger is on"
+    print(f"From the next cell on breakpoints stop {who}{off}.")
 
 
 def rank(shell: InteractiveShell) -> int:
@@ -40,12 +46,12 @@ def around(shell: InteractiveShell, group: Group, source: str) -> AbstractContex
     """A context in which a cell runs on the ranks. In the kernel of the ranks its breakpoints hold
     there; another kernel's cannot, and that is said."""
     debugger = _debugger(shell)
-    # no debugger, or none that has been asked for
-    if not getattr(debugger, "breakpoint_list", None) and not getattr(debugger, "is_started", 0):
-        return contextlib.nullcontext()
     code = (shell.get_parent() or {}).get("content", {}).get("code", "")
     if hasattr(debugger, "around"):
         return debugger.around(group, source, code)
+    # no debugger, or none that has been asked for
+    if not getattr(debugger, "breakpoint_list", None) and not getattr(debugger, "is_started", 0):
+        return contextlib.nullcontext()
     from ipykernel.compiler import get_file_name
 
     if debugger.breakpoint_list.get(get_file_name(code)):

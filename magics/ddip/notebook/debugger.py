@@ -51,6 +51,7 @@ class RanksDebugger(Debugger):
         self.debugpy_client = Links(self._take_event)
         self.debugpy_initialized = True  # ipykernel would have the notebook's process listen
         patches.DEBUG_THREAD.replace(_debug_thread)
+        self.started_debug_handlers["threads"] = self._threads
         self._told: str | None = None  # why there are no breakpoints, as it was said last
 
     def start(self) -> bool:
@@ -83,13 +84,14 @@ class RanksDebugger(Debugger):
     @contextlib.contextmanager
     def around(self, group: Group, source: str, code: str) -> Iterator[None]:
         """Around a cell of the ranks: its breakpoints hold. code: as the front end has sent it."""
-        link = self.debugpy_client
+        link, path = self.debugpy_client, get_file_name(code)
+        link.remember(source, path)
         if not self.is_started:
             yield
             return
         try:
             link.connect(group)
-            link.call(link.name(source, get_file_name(code)))
+            link.call(link.begun({source: path}))
         except (DipError, OSError, futures.TimeoutError) as e:
             if str(e) != self._told:
                 print(e, file=sys.stderr)
@@ -116,6 +118,18 @@ class RanksDebugger(Debugger):
         frames = (found.get("body") or {}).get("stackFrames", [])
         while len(frames) > 1 and frames[-1].get("source", {}).get("path") == _START:
             frames.pop()
+        return self._of_rank(found, frames)
+
+    async def _threads(self, message):
+        """Names the rank, where a front end shows threads."""
+        found = await self.debugpy_client.send_dap_request(message)
+        return self._of_rank(found, (found.get("body") or {}).get("threads", []))
+
+    def _of_rank(self, found, named):
+        """If all ranks are debugged, the names in an answer say of which one they are."""
+        link = self.debugpy_client
+        for each in named if link.every else ():
+            each["name"] = f"rank {link.told}: {each['name']}"
         return found
 
     async def variables(self, message: dict[str, Any]) -> dict[str, Any]:

@@ -56,7 +56,7 @@ class Links(Link):
     def _link(self, rank):
         made = Link(lambda event: self._take_event(made, event))
         made.rank = rank
-        made.share(self._loop, self._kept)
+        made.share(self._loop, self._kept, self._cells)
         return made
 
     def disconnect_tcp_socket(self) -> None:
@@ -66,12 +66,16 @@ class Links(Link):
             link.close()
         self.ended()
 
-    async def name(self, source: str, path: str) -> None:
-        """See Link."""
+    async def begun(self, cells: dict[str, str]) -> None:
+        """A cell is about to run, see name()."""
         self._runs = True
-        await super().name(source, path)
-        for link in self._others.values():
-            await link.name(source, path)
+        for link in (self, *self._others.values()):
+            await link.name(cells)
+
+    @property
+    def told(self) -> int:
+        """The rank that the front end is shown."""
+        return (self._shown or self).rank
 
     def ended(self) -> None:
         """The cell has ended: nothing is stopped."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 
 _CALL = "__import__('ddip_engine.cells.dap').cells.dap.connect({0!r})"
+_CELLS = 64  # that are remembered
 _ANSWER_S = 30  # how long pydevd may take
 _CREDENTIALS = struct.Struct("3i")  # struct ucred: pid, uid, gid
 # What a new process in the rank must be told again, beside all breakpoints.
@@ -61,6 +62,7 @@ class Link:
         self._tell = tell
         # (command, path of the source) -> the request
         self._kept: dict[tuple[str, str | None], dict[str, Any]] = {}
+        self._cells: dict[str, str] = {}  # see remember()
         # number of a request -> Future of its response
         self._waiting: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._numbers = itertools.count(1)
@@ -153,18 +155,29 @@ class Link:
         self._task = asyncio.ensure_future(self._read(reader, self._writer))
         for request in list(self._kept.values()):
             await self.ask(request)
+        await self.name(self._cells)
         await self.ask({"type": "request", "command": "configurationDone"})
         if self._writer is None:
             raise DipError(f"no breakpoint stops on rank {self.rank}: another notebook debugs it")
 
-    async def name(self, source: str, path: str) -> None:
-        """Tells by which path the front end knows the cell that is about to run."""
-        arguments = {"ddipCell": [source, path]}
+    async def name(self, cells: dict[str, str]) -> None:
+        """Tells by which path the front end knows cells that have run or are about to."""
+        arguments = {"ddipCells": cells}
         await self.ask({"command": "setDebuggerProperty", "arguments": arguments})
 
-    def share(self, loop: Any, kept: dict[tuple[str, str | None], dict[str, Any]]) -> None:
+    def share(
+        self, loop: Any, kept: dict[tuple[str, str | None], dict[str, Any]], cells: dict[str, str]
+    ) -> None:
         """What the front end has set for another rank holds for this one, too."""
-        self._loop, self._kept = loop, kept
+        self._loop, self._kept, self._cells = loop, kept, cells
+
+    def remember(self, source: str, path: str) -> None:
+        """A cell with this text runs, which the front end knows by this path. A rank that is
+        connected later is told of it: breakpoints stop in its functions, too."""
+        self._cells.pop(source, None)
+        while len(self._cells) >= _CELLS:
+            del self._cells[next(iter(self._cells))]
+        self._cells[source] = path
 
     async def ask(self, request: dict[str, Any]) -> dict[str, Any]:
         """Returns the response of the rank, which may have gone."""
