@@ -6,7 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { READ_SIZE = 64 << 10, FDS_PER_READ = 16 };
+enum { READ_SIZE = 256 << 10, FDS_PER_READ = 16 };
 
 void
 frame_reader_free(struct frame_reader *r)
