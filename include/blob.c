@@ -1,4 +1,5 @@
-/* Collects pieces in memfds. */
+/* Collects pieces in memfds. Each piece asks for memory, too: others may have taken it meanwhile.
+ */
 #include "blob.h"
 #include "frame.h"
 #include "memory.h"
@@ -9,6 +10,8 @@
 #include <sys/queue.h>
 #include <unistd.h>
 
+#define WHAT "an object that was sent here"
+
 struct blob {
 	LIST_ENTRY(blob) link;
 	uint32_t id;
@@ -17,8 +20,11 @@ struct blob {
 	struct err err; /* set if there is no room for it */
 };
 
+enum { BLOBS_MAX = 1 << 16 }; /* more than anybody has use for */
+
 struct blobs {
 	LIST_HEAD(, blob) list;
+	unsigned n;
 };
 
 struct blobs *
@@ -31,8 +37,9 @@ blobs_new(void)
 }
 
 static void
-drop(struct blob *x)
+drop(struct blobs *b, struct blob *x)
 {
+	b->n--;
 	LIST_REMOVE(x, link);
 	if (x->fd >= 0)
 		close(x->fd);
@@ -43,7 +50,7 @@ void
 blobs_free(struct blobs *b)
 {
 	while (b && !LIST_EMPTY(&b->list))
-		drop(LIST_FIRST(&b->list));
+		drop(b, LIST_FIRST(&b->list));
 	free(b);
 }
 
@@ -71,11 +78,14 @@ begin(struct blobs *b, uint32_t id, uint64_t size)
 
 	*x = (struct blob){.id = id, .size = size};
 	x->fd = fault("blob.memfd", EMFILE) ? -1 : memfd_create("ddip-blob", MFD_CLOEXEC);
-	if (x->fd < 0 || ftruncate(x->fd, (off_t)size) < 0)
+	if (x->fd < 0 && (errno == EMFILE || errno == ENFILE))
+		frame_no_descriptor(&x->err);
+	else if (x->fd < 0 || ftruncate(x->fd, (off_t)size) < 0)
 		fail_errno(&x->err, "no memory for %llu bytes", (unsigned long long)size);
 	else
-		memory_take(size, "an object of another host", &x->err);
+		memory_take(size, WHAT, &x->err);
 	LIST_INSERT_HEAD(&b->list, x, link);
+	b->n++;
 	return x;
 }
 
@@ -90,12 +100,17 @@ take_piece(struct blobs *b, const struct msg *m, struct err *e)
 	if (wire_unpack(m, Nblob, e, &id, &size, &offset, &data) < 0)
 		return -e->no;
 	x = find(b, id);
+	if (!x && b->n >= BLOBS_MAX)
+		return fail(e, EBADMSG, "wire: more than %d blobs", BLOBS_MAX);
 	if (!x)
 		x = begin(b, id, size);
 	if (offset > x->size || data.n > x->size - offset)
 		return fail(e, EBADMSG, "wire: blob %u is longer than it said", id);
-	if (!x->err.no && pwrite_all("blob.write", x->fd, data.p, data.n, offset) < data.n)
+	if (!x->err.no && memory_take(data.n, WHAT, &x->err) == 0 &&
+	    pwrite_all("blob.write", x->fd, data.p, data.n, offset) < data.n)
 		fail_errno(&x->err, "no memory for %llu bytes", (unsigned long long)x->size);
+	if (x->err.no && x->fd >= 0 && ftruncate(x->fd, 0) < 0)
+		debug("wire", "blob %u: its memory is not given back", id);
 	x->got += data.n;
 	return 0;
 }
@@ -142,6 +157,6 @@ blobs_take(struct blobs *b, const struct msg *m, struct msg *whole, struct err *
 		return -e->no;
 	x = find(b, id);
 	if (x)
-		drop(x);
+		drop(b, x);
 	return 0;
 }

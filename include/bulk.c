@@ -15,8 +15,13 @@ enum { FAST_MS = 2, SLOW_MS = 10, LEAST = 8 << 10 };
 
 enum { AT_ONCE = 16 }; /* frames, before something else has its turn: a fast reader takes all */
 
+enum { CONTROL_MS = 1 }; /* between two looks whether all of control is sent */
+
 struct bulk {
+	struct loop *loop;
 	int fd;
+	struct conn *control;
+	struct timer *look;  /* at control */
 	struct watch *watch; /* NULL: its reader is gone */
 	bulk_fn *next;
 	void *arg;
@@ -60,11 +65,25 @@ adapt(struct bulk *b)
 }
 
 static void
+on_look(void *arg)
+{
+	struct bulk *b = arg;
+
+	b->look = NULL;
+	bulk_ready(b);
+}
+
+static void
 next_frame(struct bulk *b)
 {
 	adapt(b);
 	buf_clear(&b->frame);
 	b->sent = 0;
+	if (b->control && conn_waits(b->control)) {
+		if (!b->look)
+			b->look = loop_timer(b->loop, CONTROL_MS, on_look, b);
+		return;
+	}
 	if (b->next(b->arg, &b->frame))
 		frame_show_all(b->frame.p, b->frame.n);
 }
@@ -135,11 +154,12 @@ on_event(void *arg, uint32_t events)
 }
 
 struct bulk *
-bulk_new(struct loop *l, int fd, size_t most, bulk_fn *next, void *arg)
+bulk_new(struct loop *l, int fd, struct conn *control, size_t most, bulk_fn *next, void *arg)
 {
 	struct bulk *b = xcalloc(1, sizeof(*b));
 
-	*b = (struct bulk){.fd = fd, .most = most, .next = next, .arg = arg};
+	*b = (struct bulk){
+	    .loop = l, .fd = fd, .control = control, .most = most, .next = next, .arg = arg};
 	if (most)
 		set_piece(b, LEAST);
 	b->watch = loop_fd(l, fd, 0, on_event, b);
@@ -152,6 +172,7 @@ bulk_free(struct bulk *b)
 	if (!b)
 		return;
 	loop_fd_del(b->watch);
+	loop_timer_del(b->look);
 	close(b->fd);
 	buf_free(&b->frame);
 	free(b);

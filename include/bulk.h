@@ -4,7 +4,7 @@
  */
 #ifndef BULK_H
 #define BULK_H
-#include "loop.h"
+#include "conn.h"
 
 enum { BULK_PIECE = 120 << 10 }; /* a usual number of bytes in a frame */
 
@@ -14,10 +14,12 @@ struct bulk;
  * is nothing. */
 typedef bool bulk_fn(void *arg, struct buf *frame);
 
-/* fd: a socket, which is this module's from now on. most: the number of bytes that bulk_piece()
+/* fd: a socket, which is this module's from now on. control: frames are sent when it has sent all
+ * that came before them (NULL: none). most: the number of bytes that bulk_piece()
  * begins with, and doubles up to, as long as the socket is emptied fast. 0: no frame is too
  * large. */
-struct bulk *bulk_new(struct loop *l, int fd, size_t most, bulk_fn *next, void *arg);
+struct bulk *bulk_new(
+    struct loop *l, int fd, struct conn *control, size_t most, bulk_fn *next, void *arg);
 void bulk_free(struct bulk *b);	 /* NULL-safe; not inside next() */
 void bulk_ready(struct bulk *b); /* next() has a frame */
 /* Inside next(): what it adds goes on with n bytes of a file, which stays open until it is called

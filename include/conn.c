@@ -255,6 +255,8 @@ give_answers_later(struct conn *c)
 void
 conn_refuse(struct conn *c, unsigned slot, uint64_t tag, const struct err *e)
 {
+	if (c->closed) /* its owner answers what it has asked */
+		return;
 	wire_pack_error(&c->answers, slot, tag, e);
 	give_answers_later(c);
 }
@@ -383,6 +385,13 @@ conn_send_many(struct conn *c, struct slice who, int type, int flags, ...)
 	va_end(ap);
 	conn_send(c, Nmany, 0, SLOT_AGENT, 0, -1, 0u, who, ((struct slice){frame.p, frame.n}));
 	buf_free(&frame);
+}
+
+bool
+conn_waits(struct conn *c)
+{
+	gather_flush(c->gather);
+	return !c->closed && !c->mute && conn_queued(c) > 0;
 }
 
 size_t

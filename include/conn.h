@@ -49,10 +49,12 @@ void conn_on_fd(struct conn *c, conn_msg_fn *send);
 void conn_beside(struct conn *c, struct conn *first);
 /* Hands over what has come. c may be lost in it. */
 void conn_take_all(struct conn *c);
-/* Answers a T that is not sent after all, by an Rerror, from the loop. */
+/* Answers a T that is not sent after all, by an Rerror, from the loop. Not once it is lost. */
 void conn_refuse(struct conn *c, unsigned slot, uint64_t tag, const struct err *e);
 size_t conn_queued(const struct conn *c); /* bytes not yet sent */
-int conn_fd(const struct conn *c);	  /* the reading descriptor */
+/* Sends what was gathered. Is something not sent yet? */
+bool conn_waits(struct conn *c);
+int conn_fd(const struct conn *c); /* the reading descriptor */
 /* Blocks until a message can be handled, for ms at most; handles it outside the loop: while nobody
  * is served yet. */
 void conn_wait(struct conn *c, int ms);

@@ -190,9 +190,9 @@ open_lanes(void)
 	agent.objects = conn_new(agent.loop, in, in, on_message, on_close, NULL);
 	conn_beside(agent.objects, agent.up);
 	agent.bulk[LANE_OBJECTS] =
-	    bulk_new(agent.loop, LANE_FD + LANE_OBJECTS, 0, reads_next, NULL);
+	    bulk_new(agent.loop, LANE_FD + LANE_OBJECTS, agent.up, 0, reads_next, NULL);
 	agent.bulk[LANE_OUTPUT] =
-	    bulk_new(agent.loop, LANE_FD + LANE_OUTPUT, BULK_PIECE, away_next, NULL);
+	    bulk_new(agent.loop, LANE_FD + LANE_OUTPUT, agent.up, BULK_PIECE, away_next, NULL);
 }
 
 int

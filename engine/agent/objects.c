@@ -44,7 +44,7 @@ struct reading {
 
 /* A Tcopy whose reply is to come, or a Tread whose reply is for nobody any more. */
 struct awaited {
-	LIST_ENTRY(awaited) link;
+	TAILQ_ENTRY(awaited) link;
 	struct engine *e;
 	uint64_t tag;
 	struct ring_place *place; /* of a Tcopy, else NULL */
@@ -60,7 +60,7 @@ struct wish {
 
 static LIST_HEAD(, object) all = LIST_HEAD_INITIALIZER(all);
 static LIST_HEAD(, wish) wishes = LIST_HEAD_INITIALIZER(wishes);
-static LIST_HEAD(, awaited) replies = LIST_HEAD_INITIALIZER(replies);
+static TAILQ_HEAD(, awaited) replies = TAILQ_HEAD_INITIALIZER(replies); /* the oldest first */
 
 void
 object_unpin(const struct engine *e, uint32_t handle)
@@ -147,7 +147,7 @@ await(struct engine *e, uint64_t tag, struct ring_place *place)
 	struct awaited *a = xcalloc(1, sizeof(*a));
 
 	*a = (struct awaited){.e = e, .tag = tag, .place = place};
-	LIST_INSERT_HEAD(&replies, a, link);
+	TAILQ_INSERT_TAIL(&replies, a, link);
 }
 
 /* Ends one reply that is awaited from this rank, the one with this tag if there is one: err is NULL
@@ -158,13 +158,13 @@ end_awaited(const struct engine *e, const uint64_t *tag, const struct err *err)
 	struct ring_place *place;
 	struct awaited *a;
 
-	LIST_FOREACH (a, &replies, link)
+	TAILQ_FOREACH (a, &replies, link)
 		if (a->e == e && (!tag || a->tag == *tag))
 			break;
 	if (!a)
 		return false;
 	place = a->place;
-	LIST_REMOVE(a, link);
+	TAILQ_REMOVE(&replies, a, link);
 	free(a);
 	if (place)
 		ring_copied(place, err);

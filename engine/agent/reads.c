@@ -9,7 +9,8 @@
 enum {
 	AHEAD = 1 << 20, /* bytes of an object that are being read, or have been and are not sent */
 	AT_ONCE = 4 << 10, /* a reply up to this length is not bulk */
-	PIECE = 256 << 10  /* of an object that is sent whole */
+	PIECE = 256 << 10, /* of an object that is sent whole */
+	WITH_MAX = 64	   /* that an Nwith adds to what it carries, at most */
 };
 
 struct read { /* a Tread, or a piece */
@@ -262,6 +263,11 @@ reads_whole(struct object *o, uint64_t tag, uint64_t size, struct slice head)
 	q->tag = tag;
 	wire_pack(&q->answer, Rget, 0, object_engine(o)->slot, tag, (uint32_t)GET_FD,
 	    object_handle(o), (uint64_t)0, size, head);
+	if (q->answer.n + WITH_MAX > WIRE_MAX) {
+		fail(&q->failed, EFBIG, "an object's head has %zu bytes", head.n);
+		give_up(q, &q->failed);
+		return;
+	}
 	if (!object_size(o))
 		wire_pack(&ready, Nblob, 0, SLOT_AGENT, 0, q->blob, (uint64_t)0, (uint64_t)0,
 		    (struct slice){0});

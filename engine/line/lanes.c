@@ -30,12 +30,15 @@ struct lanes {
 	char control[LINK_PIECE];
 };
 
+/* What is queued for another lane waits for the first. */
 static void
 watch(struct lane *x)
 {
+	const struct lane *first = &x->of->lane[0];
+	bool writes = x->written < x->out.n && (x == first || !first->out.n);
+
 	if (x->watch)
-		loop_fd_events(
-		    x->watch, (x->dry ? EPOLLIN : 0) | (x->written < x->out.n ? EPOLLOUT : 0));
+		loop_fd_events(x->watch, (x->dry ? EPOLLIN : 0) | (writes ? EPOLLOUT : 0));
 }
 
 /* ---- from the sockets ---- */
@@ -110,10 +113,13 @@ static void
 flush_all(struct lanes *ls)
 {
 	size_t queued = 0;
+	bool free = flush(&ls->lane[0]);
 
-	if (flush(&ls->lane[0]))
-		for (int i = 1; i < LINE_LANES; i++)
+	for (int i = 1; i < LINE_LANES; i++)
+		if (free)
 			flush(&ls->lane[i]);
+		else
+			watch(&ls->lane[i]);
 	for (int i = 0; i < LINE_LANES; i++)
 		queued += ls->lane[i].out.n - ls->lane[i].written;
 	link_hold(ls->link, queued > QUEUED_MAX);

@@ -238,6 +238,8 @@ link_read(int type, int fd, size_t n)
 		free(p);
 		return NULL;
 	}
+	if ((size_t)got < n / 2) /* it is kept until it is acknowledged */
+		p = xrealloc(p, sizeof(*p) + CHANNEL_HEADER + (size_t)got);
 	p->n = CHANNEL_HEADER + (size_t)got;
 	channel_header(p->bytes, p->n, type);
 	return p;

@@ -8,8 +8,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { CONTROL_MS = 1 }; /* between two looks whether all of control is sent */
-
 /* A T that comes with a file, until it is answered. */
 struct user {
 	TAILQ_ENTRY(user) link;
@@ -29,10 +27,8 @@ struct file {
 };
 
 struct outbox {
-	struct loop *loop;
 	struct conn *control;
 	struct bulk *bulk;
-	struct timer *look;
 	uint32_t last_blob;
 	struct buf ready;	  /* what is sent next */
 	TAILQ_HEAD(, file) files; /* the first is the next to send a piece */
@@ -83,7 +79,6 @@ outbox_free(struct outbox *o)
 		return;
 	while (!TAILQ_EMPTY(&o->files))
 		drop_file(o, TAILQ_FIRST(&o->files));
-	loop_timer_del(o->look);
 	bulk_free(o->bulk);
 	close_unused(o);
 	buf_free(&o->ready);
@@ -116,26 +111,12 @@ send_piece(struct outbox *o, struct file *f, struct buf *to)
 		send_user(&o->ready, f, u);
 }
 
-static void
-on_look(void *arg)
-{
-	struct outbox *o = arg;
-
-	o->look = NULL;
-	bulk_ready(o->bulk);
-}
-
 static bool
 on_next(void *arg, struct buf *frame)
 {
 	struct outbox *o = arg;
 	struct file *f;
 
-	if (conn_queued(o->control)) {
-		if (!o->look)
-			o->look = loop_timer(o->loop, CONTROL_MS, on_look, o);
-		return false;
-	}
 	close_unused(o);
 	buf_add(frame, o->ready.p, o->ready.n);
 	buf_clear(&o->ready);
@@ -155,11 +136,10 @@ outbox_new(struct loop *loop, struct conn *control, int fd)
 {
 	struct outbox *o = xcalloc(1, sizeof(*o));
 
-	o->loop = loop;
 	o->control = control;
 	TAILQ_INIT(&o->files);
 	o->in_use = o->unused = -1;
-	o->bulk = bulk_new(loop, fd, 0, on_next, o);
+	o->bulk = bulk_new(loop, fd, control, 0, on_next, o);
 	return o;
 }
 

@@ -24,13 +24,22 @@ new_memfd(const char *what, struct err *e)
 	return fd < 0 ? fail_errno(e, "%s: memfd_create", what) : fd;
 }
 
-/* May it grow to this size? */
 static int
-find_room(const struct push *p, uint64_t size, const char *what, struct err *e)
+check_size(uint64_t size, struct err *e)
 {
 	if (size >> SIZE_MAX_BITS)
 		return fail(e, EFBIG, "an object has less than %d TiB", 1 << (SIZE_MAX_BITS - 40));
-	return memory_take(size - MIN(size, p->size), what, e);
+	return 0;
+}
+
+/* Is there memory for n bytes at offset? Those that follow what was written are new, also where the
+ * size was set before; else only those behind the end. */
+static int
+find_room(const struct push *p, uint64_t offset, size_t n, const char *what, struct err *e)
+{
+	uint64_t end = offset + n, old = offset == p->filled ? offset : p->size;
+
+	return memory_take(end - MIN(end, old), what, e);
 }
 
 int
@@ -117,8 +126,8 @@ ssize_t
 push_write(
     struct push *p, const char *data, size_t n, uint64_t offset, const char *what, struct err *e)
 {
-	if (push_settle(p, what, e) < 0 || find_room(p, offset + n, what, e) < 0 ||
-	    unshare(p, p->size, what, e) < 0)
+	if (push_settle(p, what, e) < 0 || check_size(offset + n, e) < 0 ||
+	    find_room(p, offset, n, what, e) < 0 || unshare(p, p->size, what, e) < 0)
 		return -e->no;
 	if (!write_behind(p->memfd, data, n, offset, &p->failed) &&
 	    pwrite_all("push.write", p->memfd, data, n, offset) < n)
@@ -135,7 +144,8 @@ push_resize(struct push *p, uint64_t size, const char *what, struct err *e)
 	write_behind_settle();
 	if (size == 0)
 		p->failed = 0;
-	if (push_settle(p, what, e) < 0 || find_room(p, size, what, e) < 0 ||
+	if (push_settle(p, what, e) < 0 || check_size(size, e) < 0 ||
+	    memory_take(size - MIN(size, p->size), what, e) < 0 ||
 	    unshare(p, MIN(size, p->size), what, e) < 0)
 		return -e->no;
 	if (fault("push.size", EFBIG) || ftruncate(p->memfd, (off_t)size) < 0)

@@ -118,8 +118,9 @@ begin(void)
 	agent.away = true;
 	agent.base = xstrdup(our.dir);
 	for (int i = LANE_CONTROL + 1; i < LANES; i++) {
-		agent.bulk[i] = bulk_new(agent.loop, lane[i][0], i == LANE_OUTPUT ? BULK_PIECE : 0,
-		    i == LANE_OUTPUT ? away_next : reads_next, NULL);
+		agent.bulk[i] =
+		    bulk_new(agent.loop, lane[i][0], agent.up, i == LANE_OUTPUT ? BULK_PIECE : 0,
+			i == LANE_OUTPUT ? away_next : reads_next, NULL);
 		our.lane[i] = lane[i][1];
 	}
 	our.daemon = conn_new(agent.loop, pair[1], pair[1], drop, never, NULL);

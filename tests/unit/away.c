@@ -218,7 +218,7 @@ main(void)
 
 	agent.loop = loop_new();
 	CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
-	agent.bulk[LANE_OUTPUT] = bulk_new(agent.loop, pair[0], BULK_PIECE, take_none, NULL);
+	agent.bulk[LANE_OUTPUT] = bulk_new(agent.loop, pair[0], NULL, BULK_PIECE, take_none, NULL);
 	CHECK(mkdtemp(dir) != NULL);
 	for (unsigned i = 0; i < RANKS; i++)
 		begin(i, dir, names[i]);
