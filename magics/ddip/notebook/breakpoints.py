@@ -46,7 +46,8 @@ def around(shell: InteractiveShell, group: Group, source: str) -> AbstractContex
     """A context in which a cell runs on the ranks. In the kernel of the ranks its breakpoints hold
     there; another kernel's cannot, and that is said."""
     debugger = _debugger(shell)
-    code = (shell.get_parent() or {}).get("content", {}).get("code", "")
+    request = getattr(shell, "get_parent", dict)()  # that of a kernel; a terminal has none
+    code = (request or {}).get("content", {}).get("code", "")
     if hasattr(debugger, "around"):
         return debugger.around(group, source, code)
     # no debugger, or none that has been asked for
