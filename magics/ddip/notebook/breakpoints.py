@@ -10,6 +10,7 @@ from ddip.errors import DipError
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+    from typing import Any
 
     from IPython.core.interactiveshell import InteractiveShell
 
@@ -46,7 +47,7 @@ def around(shell: InteractiveShell, group: Group, source: str) -> AbstractContex
     """A context in which a cell runs on the ranks. In the kernel of the ranks its breakpoints hold
     there; another kernel's cannot, and that is said."""
     debugger = _debugger(shell)
-    request = getattr(shell, "get_parent", dict)()  # that of a kernel; a terminal has none
+    request: Any = getattr(shell, "get_parent", dict)()  # that of a kernel; a terminal has none
     code = (request or {}).get("content", {}).get("code", "")
     if hasattr(debugger, "around"):
         return debugger.around(group, source, code)
