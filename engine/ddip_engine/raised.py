@@ -34,7 +34,7 @@ trace: Of[TracebackType | None] = BaseException.__traceback__.__get__  # type: i
 set_trace: Setter = BaseException.__traceback__.__set__  # type: ignore[union-attr]
 suppress_context: Setter = BaseException.__suppress_context__.__set__  # type: ignore[attr-defined]
 _cause: Of[BaseException | None] = BaseException.__cause__.__get__  # type: ignore[union-attr]
-_context: Of[BaseException | None] = BaseException.__context__.__get__  # type: ignore[union-attr]
+context: Of[BaseException | None] = BaseException.__context__.__get__  # type: ignore[union-attr]
 code: Of[Any] = SystemExit.code.__get__  # type: ignore[union-attr]
 errno: Of[int | None] = OSError.errno.__get__  # type: ignore[union-attr]
 args: Of[tuple[Any, ...]] = BaseException.args.__get__  # type: ignore[attr-defined]
@@ -57,13 +57,13 @@ def name(error: BaseException) -> str:
 
 def parts(error: BaseException) -> list[BaseException]:
     """The exceptions that belong to this one: its cause, its context, those in its group."""
-    return [each for each in (_cause(error), _context(error), *_members(error)) if each is not None]
+    return [each for each in (_cause(error), context(error), *_members(error)) if each is not None]
 
 
 def origin(error: BaseException) -> BaseException | None:
     """Its cause, else its context, else None."""
     found = _cause(error)
-    return found if found is not None else _context(error)
+    return found if found is not None else context(error)
 
 
 def _members(error: BaseException) -> tuple[BaseException, ...]:
@@ -143,11 +143,11 @@ def plain(error: BaseException, bare: bool = False) -> BaseException:
         if id(each) not in made:
             made[id(each)] = each, _stand_in(each, kinds, bare, depth < _DEPTH)
             waiting += [
-                (inner, depth) for inner in (_cause(each), _context(each)) if inner is not None
+                (inner, depth) for inner in (_cause(each), context(each)) if inner is not None
             ]
             waiting += [(inner, depth + 1) for inner in _members(each) if depth < _DEPTH]
     for each, seen in made.values():
-        for got, attribute in ((_cause(each), "__cause__"), (_context(each), "__context__")):
+        for got, attribute in ((_cause(each), "__cause__"), (context(each), "__context__")):
             setattr(seen, attribute, made[id(got)][1] if got is not None else None)
         suppress_context(
             seen,

@@ -13,7 +13,7 @@ import tempfile
 import wire
 from wire import ROOT, same
 
-SCRIPT = os.path.join(ROOT, "engine", "relay", "bring.sh")
+SCRIPT = os.path.join(ROOT, "engine", "line", "bring.sh")
 SHELLS = [["sh"], ["bash"], ["dash"], ["busybox", "sh"], ["ksh"], ["mksh"], ["yash"]]
 WANT = "@ddipfs want " + " ".join((os.uname().sysname, os.uname().machine))
 TOOLS = "sh ls id mkdir rm chmod umask uname sha256sum head mktemp mv".split()

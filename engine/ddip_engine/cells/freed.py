@@ -20,14 +20,15 @@ def place(error: BaseException) -> Freed:
     """{"freed": "barrier(), <cell 6>:3"} for the `error` message of a rank that was freed: the
     collective that it was in, if a frame shows one, and the line of the user's. {"within": …}, the
     same, for an exception that a collective has raised. {} for other exceptions."""
-    inner, user = _within_users(error.__traceback__)
+    inner, user = _within_users(raised.trace(error))
     if user is None:
         return {}
     if not raised.is_a(error, PeerFailed):
         called = [name for name in inner if name in patches.COLLECTIVES]
         return {"within": _place(called, user)} if called else {}
     # those that the call had left with an error, as a collective does whose connections end
-    left, _ = _within_users(getattr(error.__context__, "__traceback__", None))
+    before = raised.context(error)
+    left, _ = _within_users(None if before is None else raised.trace(before))
     known = [name for name in left + inner if name in patches.COLLECTIVES or name in _WAIT]
     return {"freed": _place(known, user)}
 
