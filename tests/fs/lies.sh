@@ -36,6 +36,6 @@ time.sleep(100)" "$G/rank1/cell"
 lies 'the reply to another request' '_ddip.reply("Rget", tag(), 1, 2, 2**63, 2**63, b"head")' \
 	'Rget in reply to Trun'
 lies 'a request' '_ddip.reply("Tspawn", tag(), 0, 1, "/", "rank0", b"", 0)' 'Tspawn in reply to Trun|rank 1 died'
-lies 'a notice of the agent' '_ddip.notify("Nexit", 1, 9, "", 0, 0, 0, 0)' 'rank 1 died'
+lies 'a notice of the agent' '_ddip.notify("Nexit", 1, 9, "", "", 0, 0, 0, 0)' 'rank 1 died'
 lies 'one message for many' '_ddip.notify("Nmany", 0, b"\0\0\0\0\0\0", b"")' 'rank 1 died'
 unmount
