@@ -69,11 +69,12 @@ static char *
 want_of_memory(const struct engine *e)
 {
 	bool killed = WIFSIGNALED(e->status) && WTERMSIG(e->status) == SIGKILL;
-	uint64_t n = killed ? memory_killed("") : 0, limit = memory_limit("");
+	uint64_t n = killed ? memory_killed("") : 0, limit;
 	struct buf b = {0};
 
 	if (n > e->killed) {
 		n -= e->killed;
+		limit = memory_limit("");
 		buf_addf(&b, "since it began, the out-of-memory killer has killed %llu process%s",
 		    (unsigned long long)n, n == 1 ? "" : "es");
 		buf_adds(&b, " of its memory cgroup");

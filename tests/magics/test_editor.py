@@ -10,6 +10,7 @@ import os
 import tempfile
 
 import notebook
+import vscode
 
 notebook.need("torch", "IPython", "ipykernel", "jupyter_client", "nbformat", "ipywidgets", "tqdm")
 
@@ -40,19 +41,8 @@ class Editor:
     def send(self, source, hidden=False):
         """Submits a cell, or a request that the user does not see. Returns its message id."""
         self._cells += 1
-        content = {
-            "code": source,
-            "silent": False,
-            "store_history": not hidden,
-            "user_expressions": {},
-            "allow_stdin": True,
-            "stop_on_error": False,
-        }
-        message = self._client.session.msg("execute_request", content)
-        if not hidden:
-            message["metadata"]["cellId"] = f"vscode-notebook-cell:/a.ipynb#W{self._cells}sZmlsZQ"
-        self._client.shell_channel.send(message)
-        return message["header"]["msg_id"]
+        cell = None if hidden else f"/a.ipynb#W{self._cells}sZmlsZQ"
+        return vscode.submit(self._client, source, cell)
 
     def open_comm(self, target):
         """Opens a comm to a target that the kernel knows."""

@@ -80,6 +80,24 @@ _FILE = re.compile(rf"File\s+(?:{_ESCAPE})?(.+):(\d+)")
 _LINE = re.compile(rf"^((?:{_ESCAPE}|\s|-|>)*)(\d+)(?:{_ESCAPE})*( .*)")
 
 
+def submit(client, source, cell=None):
+    """Submits a cell, by what is behind the scheme of its id; None: a request that the user does
+    not see. Returns its message id."""
+    content = {
+        "code": source,
+        "silent": False,
+        "store_history": cell is not None,
+        "user_expressions": {},
+        "allow_stdin": True,
+        "stop_on_error": False,
+    }
+    message = client.session.msg("execute_request", content)
+    if cell is not None:
+        message["metadata"]["cellId"] = f"vscode-notebook-cell:{cell}"
+    client.shell_channel.send(message)
+    return message["header"]["msg_id"]
+
+
 class Window:
     """A notebook that is open in the editor, with its kernel."""
 
@@ -151,19 +169,7 @@ class Window:
 
     def send(self, source, hidden=False):
         """Submits a cell, or a request that the user does not see. Returns its message id."""
-        content = {
-            "code": source,
-            "silent": False,
-            "store_history": not hidden,
-            "user_expressions": {},
-            "allow_stdin": True,
-            "stop_on_error": False,
-        }
-        message = self._client.session.msg("execute_request", content)
-        if not hidden:
-            message["metadata"]["cellId"] = f"vscode-notebook-cell:{self.file}#{self._next()}"
-        self._client.shell_channel.send(message)
-        return message["header"]["msg_id"]
+        return submit(self._client, source, None if hidden else f"{self.file}#{self._next()}")
 
     def _message(self, request):
         """The next output of a request; an event of the debugger is None, and kept."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
 
+from ddip.cells import numbers
 from ddip.shown import tabs
 
 TYPE_CHECKING = False
@@ -13,9 +13,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ddip.cells.cell import Cell
-
-
-_LINE = re.compile(r"<cell \d+>:(\d+)")
 
 
 class Doing:
@@ -82,6 +79,5 @@ def _place(cell: Cell, place: dict[str, Any] | None, is_awaited: bool) -> str:
     where = f"in {place['in']}" if place["in"] else ""
     if not is_awaited:
         return where or tabs.RUNS
-    line = _LINE.fullmatch(place["at"] or "")
-    where = where or (f"line {line[1]}" if line else place["at"] or "")
+    where = where or numbers.placed(cell, place["at"] or "")
     return f"{tabs.AWAITED} {where}".rstrip()
