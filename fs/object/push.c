@@ -32,6 +32,15 @@ check_size(uint64_t size, struct err *e)
 	return 0;
 }
 
+/* What is kept for later pushes is given back if this one needs it. */
+static int
+take_memory(uint64_t bytes, const char *what, struct err *e)
+{
+	int r = memory_take(bytes, what, e);
+
+	return r < 0 && pages_release() ? memory_take(bytes, what, e) : r;
+}
+
 /* Is there memory for n bytes at offset? Those that follow what was written are new, also where the
  * size was set before; else only those behind the end. */
 static int
@@ -39,7 +48,9 @@ find_room(const struct push *p, uint64_t offset, size_t n, const char *what, str
 {
 	uint64_t end = offset + n, old = offset == p->filled ? offset : p->size;
 
-	return memory_take(end - MIN(end, old), what, e);
+	if (p->pages)
+		old = MAX(old, p->pages->size);
+	return take_memory(end - MIN(end, old), what, e);
 }
 
 int
@@ -76,20 +87,81 @@ push_settle(const struct push *p, const char *what, struct err *e)
 	return p->failed ? fail(e, p->failed, "no room for all bytes of %s", what) : 0;
 }
 
+/* The memfd goes. Its memory may be used again. */
+static void
+close_memfd(struct push *p)
+{
+	bool all = p->size >= PAGES_LEAST && p->filled == p->size && !p->failed;
+
+	if (p->memfd >= 0 && (p->pages || all))
+		pages_keep(p->pages, p->memfd, p->size);
+	else if (p->memfd >= 0)
+		close(p->memfd);
+	p->memfd = -1;
+	p->pages = NULL;
+}
+
 void
 push_close(struct push *p)
 {
 	write_behind_settle();
-	if (p->memfd >= 0)
-		close(p->memfd);
-	p->memfd = -1;
+	close_memfd(p);
+}
+
+/* Copies the first n bytes of the push to another memfd, which is not read or written meanwhile. */
+static int
+copy_to(int fd, const struct push *p, uint64_t n, const char *what, struct err *e)
+{
+	off_t from = 0;
+
+	lseek(fd, 0, SEEK_SET);
+	while ((uint64_t)from < n) {
+		ssize_t k = fault("push.copy", ENOSPC)
+				? -1
+				: sendfile(fd, p->memfd, &from, (size_t)(n - (uint64_t)from));
+
+		if (k < 0 && errno == EINTR)
+			continue;
+		if (k <= 0)
+			return fail_errno(
+			    e, "no room for %llu bytes of %s", (unsigned long long)n, what);
+	}
+	return 0;
+}
+
+/* A file that is written from its beginning on, and becomes large, gets memory of an older object
+ * if there is some. */
+static int
+use_old(struct push *p, size_t n, uint64_t offset, const char *what, struct err *e)
+{
+	struct pages *old;
+
+	if (p->pages || p->shared || offset != p->size || p->filled != p->size ||
+	    p->size >= PAGES_LEAST || p->size + n < PAGES_LEAST || !(old = pages_take()))
+		return 0;
+	if (copy_to(old->fd, p, p->size, what, e) < 0) {
+		pages_keep(old, old->fd, old->size);
+		return -e->no;
+	}
+	close(p->memfd);
+	p->memfd = old->fd;
+	p->pages = old;
+	return 0;
+}
+
+/* What an older object has left behind `size` goes. */
+static int
+end_old(struct push *p, uint64_t size, const char *what, struct err *e)
+{
+	if (p->pages && pages_end(p->pages, size) < 0)
+		return fail_errno(e, "%s: ftruncate", what);
+	return 0;
 }
 
 /* The bytes that ranks map must not change: switches to a copy of the first `keep`. */
 static int
 unshare(struct push *p, uint64_t keep, const char *what, struct err *e)
 {
-	off_t from = 0;
 	int fd;
 
 	if (!p->shared)
@@ -102,21 +174,11 @@ unshare(struct push *p, uint64_t keep, const char *what, struct err *e)
 	fd = new_memfd(what, e);
 	if (fd < 0)
 		return fd;
-	while ((uint64_t)from < keep) {
-		ssize_t n = fault("push.copy", ENOSPC)
-				? -1
-				: sendfile(fd, p->memfd, &from, (size_t)(keep - (uint64_t)from));
-
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0) {
-			fail_errno(
-			    e, "no room for %llu bytes of %s", (unsigned long long)keep, what);
-			close(fd);
-			return -e->no;
-		}
+	if (copy_to(fd, p, keep, what, e) < 0) {
+		close(fd);
+		return -e->no;
 	}
-	close(p->memfd);
+	close_memfd(p);
 	p->memfd = fd;
 	p->shared = false;
 	return 0;
@@ -127,9 +189,11 @@ push_write(
     struct push *p, const char *data, size_t n, uint64_t offset, const char *what, struct err *e)
 {
 	if (push_settle(p, what, e) < 0 || check_size(offset + n, e) < 0 ||
-	    find_room(p, offset, n, what, e) < 0 || unshare(p, p->size, what, e) < 0)
+	    use_old(p, n, offset, what, e) < 0 || find_room(p, offset, n, what, e) < 0 ||
+	    unshare(p, p->size, what, e) < 0 ||
+	    (offset > p->size && end_old(p, p->size, what, e) < 0))
 		return -e->no;
-	if (!write_behind(p->memfd, data, n, offset, &p->failed) &&
+	if (!write_behind(p->memfd, p->pages, data, n, offset, &p->failed) &&
 	    pwrite_all("push.write", p->memfd, data, n, offset) < n)
 		return fail_errno(e, "no room for %zu bytes of %s", n, what);
 	p->size = MAX(p->size, offset + n);
@@ -145,8 +209,9 @@ push_resize(struct push *p, uint64_t size, const char *what, struct err *e)
 	if (size == 0)
 		p->failed = 0;
 	if (push_settle(p, what, e) < 0 || check_size(size, e) < 0 ||
-	    memory_take(size - MIN(size, p->size), what, e) < 0 ||
-	    unshare(p, MIN(size, p->size), what, e) < 0)
+	    take_memory(size - MIN(size, p->size), what, e) < 0 ||
+	    unshare(p, MIN(size, p->size), what, e) < 0 ||
+	    end_old(p, MIN(size, p->size), what, e) < 0)
 		return -e->no;
 	if (fault("push.size", EFBIG) || ftruncate(p->memfd, (off_t)size) < 0)
 		return fail_errno(e, "%s can't have %llu bytes", what, (unsigned long long)size);
@@ -158,11 +223,14 @@ push_resize(struct push *p, uint64_t size, const char *what, struct err *e)
 int
 push_share(struct push *p, const char *what, struct err *e)
 {
-	int fd;
+	int fd = -1;
 
-	if (push_settle(p, what, e) < 0)
+	if (push_settle(p, what, e) < 0 || end_old(p, p->size, what, e) < 0)
 		return -e->no;
-	fd = fault("push.dup", EMFILE) ? -1 : fcntl(p->memfd, F_DUPFD_CLOEXEC, 0);
+	if (p->size >= PAGES_LEAST)
+		fd = pages_open(p->memfd);
+	if (fd < 0)
+		fd = fault("push.dup", EMFILE) ? -1 : fcntl(p->memfd, F_DUPFD_CLOEXEC, 0);
 	if (fd < 0)
 		return fail_errno(e, "%s: no descriptor is left for its bytes", what);
 	p->shared = true;

@@ -13,6 +13,7 @@ static enum { NONE, WAITS, RUNS } state; /* of the write; the lock guards it */
 
 static struct {
 	int fd;
+	struct pages *pages;
 	const char *p, *buffer;
 	size_t n;
 	uint64_t offset;
@@ -24,11 +25,13 @@ static struct slice lent;
 static void
 run(void)
 {
-	int failed;
+	int failed = 0;
 
 	state = RUNS;
 	pthread_mutex_unlock(&lock);
-	failed = pwrite_all("push.write", job.fd, job.p, job.n, job.offset) < job.n ? errno : 0;
+	if (!(job.pages && pages_write(job.pages, job.p, job.n, job.offset)) &&
+	    pwrite_all("push.write", job.fd, job.p, job.n, job.offset) < job.n)
+		failed = errno;
 	pthread_mutex_lock(&lock);
 	if (failed)
 		*job.failed = failed;
@@ -57,11 +60,12 @@ write_behind_settle(void)
 }
 
 bool
-write_behind(int fd, const char *p, size_t n, uint64_t offset, int *failed)
+write_behind(int fd, struct pages *pages, const char *p, size_t n, uint64_t offset, int *failed)
 {
 	if (n < LEAST || p < lent.p || p + n > lent.p + lent.n)
 		return false;
 	job.fd = fd;
+	job.pages = pages;
 	job.p = p;
 	job.buffer = lent.p;
 	job.n = n;

@@ -4,11 +4,14 @@
  */
 #ifndef WRITE_BEHIND_H
 #define WRITE_BEHIND_H
+#include "object/pages.h"
 #include "util.h"
 
-/* Will write n bytes at p to fd; call it settled. *failed becomes the errno if that fails. False: p
- * is in no buffer that has been lent, or n is small, so nothing was done. */
-bool write_behind(int fd, const char *p, size_t n, uint64_t offset, int *failed);
+/* Will write n bytes at p to fd, or into the memory that it has already (NULL: none); call it
+ * settled. *failed becomes the errno if that fails. False: p is in no buffer that has been lent, or
+ * n is small, so nothing was done. */
+bool write_behind(
+    int fd, struct pages *pages, const char *p, size_t n, uint64_t offset, int *failed);
 /* Returns when nothing is left to be written; call it before fd or *failed go. */
 void write_behind_settle(void);
 

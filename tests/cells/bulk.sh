@@ -107,5 +107,43 @@ try:
 except OSError:
     pass
 assert not os.path.exists(f"{G}/rank0/vars/e")
+
 END
 
+"$TORCH_PYTHON" - <<'END' || bad 'memory that is used again'
+import os
+import numpy as np
+G, MIB = os.environ["G"], 1 << 20
+
+def run(source):
+    with open(G + "/cell", "w") as f:
+        f.write(source)
+
+# pushed again and again: the memory of the last but one is used again, but not while a worker that a
+# rank has forked still has it
+run("""import os
+def worker(t, done, go):
+    if (pid := os.fork()) == 0:
+        os.read(go[0], 1)
+        os.write(done[1], b"%d" % t.sum())
+        os._exit(0)
+    return pid
+done, go = os.pipe(), os.pipe()""")
+for step in range(8):
+    with open(f"{G}/vars/f.npy", "wb") as f:
+        np.save(f, np.full(2 * MIB + 1000 * step, step))
+    if step == 2:
+        run("pid = worker(f, done, go)")
+    if step == 4:
+        run("kept = f; view = f[::2]")
+run("""os.write(go[1], b"x")
+at_fork = int(os.read(done[0], 99))
+os.waitpid(pid, 0)
+mine = int(kept.sum()), int(f.sum()), len(f), int(view.sum())""")
+for rank in 0, 1:
+    with open(f"{G}/rank{rank}/vars/at_fork") as f:
+        assert int(f.read()) == 2 * (2 * MIB + 2000)
+    with open(f"{G}/rank{rank}/vars/mine") as f:
+        kept, last = 2 * MIB + 4000, 2 * MIB + 7000
+        assert f.read() == str((4 * kept, 7 * last, last, 2 * kept)) + "\n"
+END

@@ -1,13 +1,33 @@
 /* Pushed bytes can be written and truncated, and ranks that have mapped them do not see later
  * writes. */
+#define _GNU_SOURCE
 #include "object/push.h"
 #include "object/write_behind.h"
+#include "base/daemon.h"
 #include "source.h"
 #include "check.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
+
+struct daemon daemon_;
+static uint64_t passed_s;
+
+/* Replaces libc's: so much time has passed in addition. */
+int
+clock_gettime(clockid_t clock, struct timespec *t)
+{
+	int r = (int)syscall(SYS_clock_gettime, clock, t);
+
+	t->tv_sec += (time_t)passed_s;
+	return r;
+}
 
 enum { LARGE = 5 << 20 }; /* more than is ever copied */
 
@@ -134,16 +154,165 @@ test_behind(void)
 	free(bytes[1]);
 }
 
+/* ---- memory that is used again ---- */
+
+static char part[1 << 20];
+
+/* Writes `size` bytes, all of them `c`, as a program does. Returns the descriptor for ranks. */
+static int
+share_object(size_t size, char c)
+{
+	struct err e = {0};
+	struct push p;
+	int fd;
+
+	push_open(&p, "x", &e);
+	memset(part, c, sizeof(part));
+	write_behind_lend((struct slice){part, sizeof(part)});
+	for (size_t at = 0; at < size; at += sizeof(part)) {
+		size_t n = MIN(sizeof(part), size - at);
+
+		CHECK(push_write(&p, part, n, at, "x", &e) == (ssize_t)n);
+		write_behind_settle(); /* the buffer is the same */
+	}
+	fd = push_share(&p, "x", &e);
+	CHECK(fd >= 0);
+	push_close(&p);
+	return fd;
+}
+
+static ino_t
+inode(int fd)
+{
+	struct stat st = {0};
+
+	fstat(fd, &st);
+	return st.st_ino;
+}
+
+static bool
+is_all(int fd, off_t size, char c)
+{
+	bool all = lseek(fd, 0, SEEK_END) == size;
+
+	for (off_t at = 0; all && at < size; at += (off_t)sizeof(part)) {
+		ssize_t n = pread(fd, part, sizeof(part), at);
+
+		for (ssize_t i = 0; i < n; i++)
+			all &= part[i] == c;
+		all &= n > 0;
+	}
+	return all;
+}
+
+/* Not while somebody has it open, or mapped, as a process may that a rank has forked. */
+static void
+test_in_use(void)
+{
+	int first = share_object(LARGE, 'a'), second, third, fourth, ends[2];
+	ino_t of_first = inode(first);
+	void *map = mmap(NULL, LARGE, PROT_READ, MAP_PRIVATE, first, 0);
+	pid_t child;
+	char c;
+
+	second = share_object(LARGE, 'b');
+	CHECK(inode(second) != of_first && is_all(first, LARGE, 'a'));
+	CHECK(pipe2(ends, O_CLOEXEC) == 0);
+	child = fork();
+	if (child == 0) {
+		close(first);
+		close(ends[1]);
+		(void)!read(ends[0], &c, 1);
+		_exit(0);
+	}
+	close(first);
+	munmap(map, LARGE);
+	third = share_object(LARGE, 'c');
+	CHECK(inode(third) != of_first);
+	close(ends[1]);
+	waitpid(child, NULL, 0);
+	close(ends[0]);
+	fourth = share_object(LARGE, 'd');
+	CHECK(inode(fourth) == of_first && is_all(fourth, LARGE, 'd'));
+	CHECK(is_all(second, LARGE, 'b') && is_all(third, LARGE, 'c'));
+	close(second);
+	close(third);
+	close(fourth);
+	CHECK(pages_release() && !pages_release());
+}
+
+/* Nothing of the older object is seen, whatever the size of the next. */
+static void
+test_other_sizes(void)
+{
+	static const size_t sizes[] = {
+	    LARGE, LARGE + 5, LARGE - 4097, 2 * LARGE + 1, LARGE + 1, LARGE + 4096, LARGE + 4096};
+	ino_t first = 0;
+
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+		int fd = share_object(sizes[i], (char)('a' + i));
+
+		if (first == 0)
+			first = inode(fd);
+		CHECK(inode(fd) == first && is_all(fd, (off_t)sizes[i], (char)('a' + i)));
+		close(fd);
+	}
+	pages_release();
+}
+
+/* Gaps are zeros, and small writes and reads see the same bytes as large ones. */
+static void
+test_gaps(void)
+{
+	struct err e = {0};
+	char bytes[16];
+	struct push p;
+
+	close(share_object(2 * LARGE, 'a'));
+	push_open(&p, "x", &e);
+	memset(part, 'b', sizeof(part));
+	for (uint64_t at = 0; at < LARGE; at += sizeof(part))
+		CHECK(push_write(&p, part, sizeof(part), at, "x", &e) > 0);
+	CHECK(p.pages);
+	CHECK(push_write(&p, "small", 5, LARGE - 2, "x", &e) == 5);
+	CHECK(push_write(&p, "end", 3, LARGE + 100, "x", &e) == 3);
+	CHECK(pread(push_fd(&p), bytes, 8, LARGE - 3) == 8 && memcmp(bytes, "bsmall\0\0", 8) == 0);
+	CHECK(pread(push_fd(&p), bytes, 8, LARGE + 97) == 6 && memcmp(bytes, "\0\0\0end", 6) == 0);
+	CHECK(push_resize(&p, LARGE - 1, "x", &e) == 0 && push_resize(&p, LARGE + 9, "x", &e) == 0);
+	CHECK(pread(push_fd(&p), bytes, 16, LARGE - 2) == 11 && memcmp(bytes, "s\0\0\0", 4) == 0);
+	push_close(&p);
+	pages_release();
+}
+
+/* What is kept is given back after a while, also if no other push comes. */
+static void
+test_expiry(void)
+{
+	close(share_object(LARGE, 'a'));
+	loop_once(daemon_.loop, 0);
+	close(share_object(LARGE, 'b'));
+	passed_s += 60;
+	loop_once(daemon_.loop, 0);
+	CHECK(!pages_release());
+}
+
 int
 main(void)
 {
 	struct err none;
 
+	daemon_.loop = loop_new();
 	test_write();
 	test_shared();
 	test_large();
 	CHECK(copy_start(&none) == 0);
 	test_behind();
+	pages_release();
+	test_in_use();
+	test_other_sizes();
+	test_gaps();
+	test_expiry();
 	copy_stop();
+	loop_free(daemon_.loop);
 	return CHECK_DONE();
 }

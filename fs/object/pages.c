@@ -1,0 +1,216 @@
+#include "object/pages.h"
+#include "base/daemon.h"
+#include "loop.h"
+#include "memory.h"
+#include "source.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* since Linux 5.14 */
+#endif
+
+enum {
+	KEPT_S = 10,
+	SHARE = 8,	      /* at most one eighth of the memory that is available is kept */
+	LARGEST_MIB = 2 << 10 /* a memfd with more takes long to cut to another size */
+};
+
+static TAILQ_HEAD(, pages) kept = TAILQ_HEAD_INITIALIZER(kept); /* the oldest first */
+static uint64_t kept_bytes;
+static struct timer *expiry;
+static bool no_leases; /* on this kernel: nobody knows who has a memfd */
+
+static uint64_t
+page_size(void)
+{
+	return (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static uint64_t
+whole_pages(uint64_t size)
+{
+	return (size + page_size() - 1) & ~(page_size() - 1);
+}
+
+static void
+unmap(struct pages *p)
+{
+	if (p->map)
+		munmap(p->map, whole_pages(p->size));
+	p->map = NULL;
+	p->ready = 0;
+}
+
+/* On a copy thread: the kernel takes 100 ms to free a GiB. */
+static void
+free_pages(void *arg)
+{
+	struct pages *p = arg;
+
+	unmap(p);
+	close(p->fd);
+	free(p);
+}
+
+static void
+remove_kept(struct pages *p)
+{
+	TAILQ_REMOVE(&kept, p, link);
+	kept_bytes -= p->size;
+}
+
+static void
+drop(struct pages *p)
+{
+	remove_kept(p);
+	copy_call(free_pages, p);
+}
+
+static void
+expire(void *arg)
+{
+	struct pages *p;
+	uint64_t now = now_ns();
+
+	expiry = NULL;
+	while ((p = TAILQ_FIRST(&kept)) && p->until <= now)
+		drop(p);
+	if (p)
+		expiry = loop_timer(daemon_.loop, (p->until - now) / NS_PER_MS + 1, expire, NULL);
+}
+
+bool
+pages_release(void)
+{
+	bool any = !TAILQ_EMPTY(&kept);
+
+	while (!TAILQ_EMPTY(&kept)) {
+		struct pages *p = TAILQ_FIRST(&kept);
+
+		remove_kept(p);
+		free_pages(p); /* now: somebody waits for it */
+	}
+	return any;
+}
+
+/* ---- who else has it ---- */
+
+static void
+ignore(int signo)
+{
+}
+
+/* The lease is given back at once. If a process opens the memfd meanwhile, the kernel signals. */
+static bool
+is_ours_alone(const struct pages *p)
+{
+	static bool prepared;
+	struct sigaction sa = {.sa_handler = ignore, .sa_flags = SA_RESTART};
+
+	if (!prepared)
+		sigaction(SIGIO, &sa, NULL);
+	prepared = true;
+	if (fcntl(p->fd, F_SETLEASE, F_WRLCK) < 0) {
+		no_leases = errno != EAGAIN;
+		return false;
+	}
+	fcntl(p->fd, F_SETLEASE, F_UNLCK);
+	return true;
+}
+
+int
+pages_open(int fd)
+{
+	char path[32];
+
+	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+	return open(path, O_RDWR | O_CLOEXEC);
+}
+
+/* ---- kept ---- */
+
+struct pages *
+pages_take(void)
+{
+	struct pages *p;
+
+	TAILQ_FOREACH (p, &kept, link)
+		if (is_ours_alone(p))
+			break;
+	if (!p)
+		return NULL;
+	remove_kept(p);
+	if (!p->map) {
+		p->map =
+		    mmap(NULL, whole_pages(p->size), PROT_READ | PROT_WRITE, MAP_SHARED, p->fd, 0);
+		if (p->map == MAP_FAILED)
+			p->map = NULL;
+	}
+	return p;
+}
+
+static struct pages *
+new_pages(int fd, uint64_t size)
+{
+	struct pages *p = xcalloc(1, sizeof(*p));
+	int own = pages_open(fd); /* memfd_create's own open file is not counted for a lease */
+
+	*p = (struct pages){.fd = own < 0 ? fd : own, .size = size};
+	if (own >= 0)
+		close(fd);
+	return p;
+}
+
+void
+pages_keep(struct pages *p, int fd, uint64_t size)
+{
+	uint64_t most;
+
+	if (!p)
+		p = new_pages(fd, size);
+	most = MIN(memory_available("") / SHARE, UINT64_MAX / SHARE);
+	p->until = now_ns() + KEPT_S * NS_PER_S;
+	TAILQ_INSERT_TAIL(&kept, p, link);
+	kept_bytes += p->size;
+	if (no_leases || p->size > MIN(most, (uint64_t)LARGEST_MIB << 20))
+		drop(p);
+	while (kept_bytes > most)
+		drop(TAILQ_FIRST(&kept));
+	if (!expiry && !TAILQ_EMPTY(&kept))
+		expiry = loop_timer(daemon_.loop, KEPT_S * 1000, expire, NULL);
+}
+
+int
+pages_end(struct pages *p, uint64_t size)
+{
+	uint64_t had = whole_pages(p->size), has = whole_pages(size);
+
+	if (has > had)
+		unmap(p); /* it is mapped anew when it is used again */
+	else if (p->map && has < had)
+		munmap(p->map + has, had - has);
+	p->size = size;
+	p->ready = MIN(p->ready, size);
+	return ftruncate(p->fd, (off_t)size);
+}
+
+bool
+pages_write(struct pages *p, const char *data, size_t n, uint64_t offset)
+{
+	uint64_t end = offset + n, from = p->ready & ~(page_size() - 1);
+
+	if (!p->map || end > p->size)
+		return false;
+	if (end > p->ready && madvise(p->map + from, end - from, MADV_POPULATE_WRITE) < 0)
+		return false;
+	p->ready = MAX(p->ready, end);
+	memcpy(p->map + offset, data, n);
+	return true;
+}
