@@ -221,12 +221,15 @@ memory_limit(const char *root)
 int
 memory_take(uint64_t bytes, const char *what, struct err *e)
 {
-	enum { STEP = 64 << 20, KEPT = 16 << 20 }; /* KEPT: for what else happens meanwhile */
+	/* KEPT: for what else happens meanwhile, and for few bytes, which are not worth a look */
+	enum { STEP = 64 << 20, KEPT = 16 << 20, FEW = 4 << 20 };
 
 	static uint64_t room, until; /* bytes that may be taken without a look */
 	uint64_t now = now_ns(), there;
 
-	if (bytes > room || now >= until) {
+	if (now >= until)
+		room = MIN(room, (uint64_t)FEW);
+	if (bytes > room) {
 		there = memory_available("");
 		there -= MIN(there, (uint64_t)KEPT);
 		if (bytes > there)

@@ -6,7 +6,8 @@
 
 /* May this process put that many more bytes into memfds, for what is named? These have no limit of
  * their own: what does not fit would have the kernel kill some process, this one perhaps. Returns
- * 0, or -ENOSPC. Looks at memory at most once for 64 MiB, or a second. On the loop. */
+ * 0, or -ENOSPC. Looks at memory at most once for 64 MiB, or a second, and not for the last 4 MiB
+ * that were found. On the loop. */
 int memory_take(uint64_t bytes, const char *what, struct err *e);
 
 /* In all of these, root is where /proc and /sys are: "", except in tests. */

@@ -53,7 +53,7 @@ static void
 answer_lookup(struct request *c, int result)
 {
 	if (result == 0) {
-		reply_entry(c->fr, c->created);
+		reply_entry(c->fr, tree_looked_up(c->created, c->tid));
 		return;
 	}
 	tree_forget(c->created, 1);
@@ -84,8 +84,7 @@ directory_lookup(fuse_req_t fr, fuse_ino_t parent, const char *name)
 		return;
 	n = tree_lookup(dir, name, &error);
 	if (n) {
-		n->seeker = fuse_req_ctx(fr)->pid;
-		reply_entry(fr, n);
+		reply_entry(fr, tree_looked_up(n, fuse_req_ctx(fr)->pid));
 	} else if (error == -ENOENT && !request_by_watchdog(fr) && entry_may_ask(dir, name)) {
 		ask_for_name(fr, dir, name);
 	} else {

@@ -190,6 +190,7 @@ file_open_node(struct request *c, struct node *n)
 
 	c->fi.direct_io = !(n->row->flags & ROW_MAPPED) || session_direct_mmap();
 	c->fi.keep_cache = 0;
+	n->seeker = -1;
 	r = open_file_open(open_file_new(n, c->fi.flags, opener), &c->r);
 	if (r != PARKED)
 		req_done(&c->r, r);
@@ -202,12 +203,8 @@ is_taken(struct node *n, pid_t tid)
 {
 	const unsigned both = ROW_PRIVATE_NODE | ROW_CACHEABLE;
 
-	if ((n->row->flags & both) != both)
-		return false;
-	if (n->seeker == -1 ? n->opens > 0 : n->seeker != tid)
-		return true;
-	n->seeker = -1;
-	return false;
+	return (n->row->flags & both) == both &&
+	       (n->seeker == -1 ? n->opens > 0 : n->seeker != tid);
 }
 
 void

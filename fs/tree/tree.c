@@ -13,8 +13,7 @@
 
 enum { BUCKETS = 1024 };
 
-static TAILQ_HEAD(bucket, node) shared[BUCKETS]; /* nodes that are not private, by ino */
-static struct bucket fresh;
+static TAILQ_HEAD(bucket, node) nodes[BUCKETS]; /* by ino */
 static struct node *root;
 static uint64_t generation;
 
@@ -98,7 +97,7 @@ struct node *
 tree_node(const struct row *row, struct place at)
 {
 	uint64_t ino = inode_number(row, &at);
-	struct bucket *b = &shared[ino % BUCKETS];
+	struct bucket *b = &nodes[ino % BUCKETS];
 	struct node *n = NULL;
 
 	if (!(row->flags & ROW_PRIVATE_NODE))
@@ -110,10 +109,9 @@ tree_node(const struct row *row, struct place at)
 	} else {
 		generation++;
 		n = xcalloc(1, sizeof(*n));
-		*n = (struct node){
-		    .ino = ino, .generation = generation, .row = row, .at = at, .seeker = -1};
+		*n = (struct node){.ino = ino, .generation = generation, .row = row, .at = at};
 		n->mtime = now_wall();
-		TAILQ_INSERT_HEAD(row->flags & ROW_PRIVATE_NODE ? &fresh : b, n, link);
+		TAILQ_INSERT_HEAD(b, n, link);
 	}
 	n->lookups++;
 	return n;
@@ -123,8 +121,7 @@ void
 tree_init(void)
 {
 	for (int i = 0; i < BUCKETS; i++)
-		TAILQ_INIT(&shared[i]);
-	TAILQ_INIT(&fresh);
+		TAILQ_INIT(&nodes[i]);
 	root = tree_node(&name_rows[0], (struct place){.rank = -1});
 }
 
@@ -134,18 +131,34 @@ tree_root(void)
 	return root;
 }
 
-static struct bucket *
-list_of(const struct node *n)
-{
-	return n->row->flags & ROW_PRIVATE_NODE ? &fresh : &shared[n->ino % BUCKETS];
-}
-
 static void
 node_free(struct node *n)
 {
-	TAILQ_REMOVE(list_of(n), n, link);
+	TAILQ_REMOVE(&nodes[n->ino % BUCKETS], n, link);
 	place_free(&n->at);
 	free(n);
+}
+
+struct node *
+tree_looked_up(struct node *n, pid_t seeker)
+{
+	const unsigned both = ROW_PRIVATE_NODE | ROW_CACHEABLE;
+	struct node *o = NULL;
+
+	if ((n->row->flags & both) == ROW_PRIVATE_NODE && seeker)
+		TAILQ_FOREACH (o, &nodes[n->ino % BUCKETS], link)
+			if (o != n && o->row == n->row && same_place(&o->at, &n->at) &&
+			    o->opens == 0 && (o->seeker == -1 || o->seeker == seeker))
+				break;
+	if (o) {
+		o->lookups++;
+		o->size = 0;
+		o->mtime = n->mtime;
+		tree_forget(n, 1);
+		n = o;
+	}
+	n->seeker = seeker;
+	return n;
 }
 
 void
@@ -186,12 +199,9 @@ tree_remove_group(const struct group *g)
 	struct node *n;
 
 	for (int i = 0; i < BUCKETS; i++)
-		TAILQ_FOREACH (n, &shared[i], link)
+		TAILQ_FOREACH (n, &nodes[i], link)
 			if (n->at.g == g)
 				tree_closed(n);
-	TAILQ_FOREACH (n, &fresh, link)
-		if (n->at.g == g)
-			tree_closed(n);
 }
 
 void
@@ -200,10 +210,8 @@ tree_fini(void)
 	struct node *n;
 
 	for (int i = 0; i < BUCKETS; i++)
-		while ((n = TAILQ_FIRST(&shared[i])))
+		while ((n = TAILQ_FIRST(&nodes[i])))
 			node_free(n);
-	while ((n = TAILQ_FIRST(&fresh)))
-		node_free(n);
 	root = NULL;
 }
 
@@ -431,10 +439,8 @@ tree_children(const struct node *dir, struct buf *names)
 	const struct node *n;
 
 	for (int i = 0; i < BUCKETS; i++)
-		TAILQ_FOREACH (n, &shared[i], link)
+		TAILQ_FOREACH (n, &nodes[i], link)
 			add_child(dir, n, names);
-	TAILQ_FOREACH (n, &fresh, link)
-		add_child(dir, n, names);
 }
 
 /* Sets no error text: programs that walk a tree run into these, and the mode says it all. */

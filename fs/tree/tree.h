@@ -47,8 +47,8 @@ struct file_ops {
 };
 
 enum row_flags {
-	ROW_PRIVATE_NODE = 1, /* a new node for each LOOKUP, so that each opener has its own inode
-				 lock; with ROW_CACHEABLE see file_open() */
+	ROW_PRIVATE_NODE = 1, /* each opener has its own node, and with it its own inode lock; with
+				 ROW_CACHEABLE see file_open() */
 	ROW_HIDDEN = 2,	      /* can be looked up, but is not listed */
 	ROW_SIZED = 4,	      /* a text: stat reports its true size */
 	ROW_LIVE = 8,	 /* waits for data: listed as a pipe, though stat reports a regular file */
@@ -113,7 +113,8 @@ struct node {
 	uint64_t size; /* ROW_PRIVATE_NODE: set by its open file */
 	uint64_t told; /* the size last reported to the kernel */
 	int opens;     /* open files, including those about to be opened */
-	pid_t seeker;  /* the thread that looked it up but has not opened it yet; -1: none */
+	pid_t seeker;  /* the thread that looked it up but has not opened it yet; 0: not known; -1:
+			  it was opened */
 	bool retried;  /* an open failed with ESTALE, to force a new lookup */
 	double mtime;  /* ROW_PRIVATE_NODE */
 	TAILQ_ENTRY(node) link;
@@ -161,6 +162,10 @@ struct node *tree_lookup(struct node *dir, const char *name, int *error);
 /* Returns the node of a row for a place known to exist, with one more lookup. Takes ownership of
  * at's references. */
 struct node *tree_node(const struct row *row, struct place at);
+/* For a lookup of this thread (0: not known) that has found n. A private node that nobody has open,
+ * or is about to open, stands for the name once more: it is what the kernel remembers, and with
+ * another one it would ask again. Returns that one in place of n, or n. */
+struct node *tree_looked_up(struct node *n, pid_t seeker);
 void tree_forget(struct node *n, uint64_t lookups); /* NULL-safe */
 /* Adds the names, each with its NUL, of the nodes right below a group's directory. */
 void tree_children(const struct node *dir, struct buf *names);

@@ -357,6 +357,37 @@ test_open_during_reset(void)
 	end();
 }
 
+/* The kernel gets the node that it knows if nobody has it open or may be about to open it; else its
+ * thread gets a node of its own. */
+static void
+test_looked_up(void)
+{
+	enum { ME = 11, ANOTHER = 12 };
+
+	struct group *g = begin(1);
+	struct node *n, *cell;
+	int error;
+
+	report(g, 0, "x\n");
+	n = tree_looked_up(walk("g/vars/x.npy", &error), ME);
+	n->size = 5;
+	CHECK(tree_looked_up(walk("g/vars/x.npy", &error), ME) == n && n->lookups == 2);
+	CHECK(n->size == 0);
+	CHECK(tree_looked_up(walk("g/vars/x.npy", &error), ANOTHER) != n);
+	CHECK(tree_looked_up(walk("g/vars/x.npy", &error), 0) != n);
+	CHECK(tree_looked_up(walk("g/rank0/vars/x.npy", &error), ME) != n);
+	CHECK(tree_looked_up(walk("g/vars/x", &error), ME) != n);
+	n->opens = 1;
+	n->seeker = -1; /* as file_open() does */
+	CHECK(tree_looked_up(walk("g/vars/x.npy", &error), ME) != n);
+	n->opens = 0;
+	CHECK(walk("g/vars/x.npy", &error) != n); /* is looked up at this moment */
+	CHECK(tree_looked_up(walk("g/vars/x.npy", &error), 13) == n && n->seeker == 13);
+	cell = tree_looked_up(walk("g/cell", &error), ME);
+	CHECK(tree_looked_up(walk("g/cell", &error), ME) != cell);
+	end();
+}
+
 int
 main(void)
 {
@@ -369,5 +400,6 @@ main(void)
 	test_few_names();
 	test_many_names();
 	test_open_during_reset();
+	test_looked_up();
 	return CHECK_DONE();
 }
