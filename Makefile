@@ -210,7 +210,7 @@ UNIT_remote := fs/object/remote.c
 UNIT_source := fs/base/req.c fs/base/ahead.c
 UNIT_ahead := fs/base/ahead.c
 # The daemon but for its front ends; tests/unit/fake_agent.c stands in for the rest.
-GROUP_ROOM := $(filter-out fs/main.c fs/options.c fs/base/req.c fs/base/ahead.c fs/front/% fs/session/% fs/ninep/%,$(FS_SRC)) tests/unit/fake_agent.c
+GROUP_ROOM := $(filter-out fs/main.c fs/options.c fs/base/req.c fs/front/% fs/session/% fs/ninep/%,$(FS_SRC)) tests/unit/fake_agent.c
 UNIT_queue := $(GROUP_ROOM)
 UNIT_report := $(GROUP_ROOM)
 UNIT_lifecycle := $(GROUP_ROOM)
@@ -228,7 +228,7 @@ UNIT_tree := $(GROUP_ROOM)
 UNIT_caller := $(GROUP_ROOM)
 UNIT_output := $(GROUP_ROOM)
 UNIT_stderr_of := $(GROUP_ROOM)
-UNIT_server := $(GROUP_ROOM) $(filter fs/base/req.c fs/base/ahead.c fs/front/% fs/ninep/%,$(FS_SRC))
+UNIT_server := $(GROUP_ROOM) $(filter fs/base/req.c fs/front/% fs/ninep/%,$(FS_SRC))
 UNIT_FLAGS = -std=gnu11 -O1 -g $(WARN) $(if $(COVER),--coverage) $(if $(filter tsan,$(SAN)),$(SAN_tsan),$(SAN_asan))
 
 .PHONY: unit

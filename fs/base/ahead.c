@@ -56,6 +56,12 @@ ahead_expire(void)
 	atomic_fetch_add(&epoch, 1);
 }
 
+uint64_t
+ahead_epoch(void)
+{
+	return epoch;
+}
+
 static void
 free_pieces(struct ahead *a)
 {

@@ -15,6 +15,8 @@ void ahead_read(
     struct ahead **a, const struct source *s, uint64_t offset, size_t n, ahead_fn *fn, void *arg);
 /* The clients may have learnt of a change: what was copied before is not used any more. */
 void ahead_expire(void);
+/* Another number after each ahead_expire(). */
+uint64_t ahead_epoch(void);
 /* Reads that wait are answered all the same. NULL-safe. */
 void ahead_free(struct ahead *a);
 

@@ -1,5 +1,6 @@
 /* FUSE requests about names in directories: look up, list, create, remove, rename. */
 #include "session/directory.h"
+#include "base/ahead.h"
 #include "base/daemon.h"
 #include "front/entry.h"
 #include "front/listing.h"
@@ -7,6 +8,7 @@
 #include "proc.h"
 #include "session/file.h"
 #include "session/request.h"
+#include "tree/var_names.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -64,11 +66,18 @@ answer_lookup(struct request *c, int result)
 static void
 ask_for_name(fuse_req_t fr, struct node *dir, const char *name)
 {
-	struct request *c = request_new(fr, answer_lookup);
+	struct node *n = entry_var(dir, name);
+	struct request *c;
 	int r;
 
-	c->created = entry_var(dir, name);
-	r = entry_ask(c->created, &c->r);
+	if (var_names_known(&n->at)) {
+		reply_entry(fr, tree_looked_up(n, fuse_req_ctx(fr)->pid));
+		return;
+	}
+	ahead_expire();
+	c = request_new(fr, answer_lookup);
+	c->created = n;
+	r = entry_ask(n, &c->r);
 	if (r != PARKED)
 		req_done(&c->r, r);
 }
@@ -83,13 +92,15 @@ directory_lookup(fuse_req_t fr, fuse_ino_t parent, const char *name)
 	if (request_by_watchdog(fr) && entry_in_vars(dir) && watchdog_lookup(fr, dir, name))
 		return;
 	n = tree_lookup(dir, name, &error);
-	if (n) {
-		reply_entry(fr, tree_looked_up(n, fuse_req_ctx(fr)->pid));
-	} else if (error == -ENOENT && !request_by_watchdog(fr) && entry_may_ask(dir, name)) {
+	if (!n && error == -ENOENT && !request_by_watchdog(fr) && entry_may_ask(dir, name)) {
 		ask_for_name(fr, dir, name);
-	} else {
-		request_error(fr, -error);
+		return;
 	}
+	ahead_expire();
+	if (n)
+		reply_entry(fr, tree_looked_up(n, fuse_req_ctx(fr)->pid));
+	else
+		request_error(fr, -error);
 }
 
 void

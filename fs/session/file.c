@@ -1,5 +1,6 @@
 /* FUSE requests about nodes and open files: passes them to the tree and sends the replies. */
 #include "session/file.h"
+#include "base/ahead.h"
 #include "front/open_file.h"
 #include "group/group.h"
 #include "host/ticks.h"
@@ -27,6 +28,8 @@ file_getattr(fuse_req_t fr, fuse_ino_t ino, struct fuse_file_info *fi)
 		request_error(fr, ESTALE);
 		return;
 	}
+	if (!(n->row->flags & ROW_PRIVATE_NODE))
+		ahead_expire();
 	tree_stat(n, &st);
 	fuse_reply_attr(fr, &st, 0);
 }

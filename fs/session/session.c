@@ -191,6 +191,14 @@ learn_device(void)
 	ticks_mounted(ma, mi);
 }
 
+/* May the answer tell its client of a change? Reads, lookups and attributes say so themselves. */
+static bool
+may_tell(uint32_t opcode)
+{
+	return opcode != FUSE_READ && opcode != FUSE_LOOKUP && opcode != FUSE_GETATTR &&
+	       opcode != FUSE_FORGET && opcode != FUSE_BATCH_FORGET;
+}
+
 static void
 on_fuse(void *arg, uint32_t events)
 {
@@ -211,7 +219,7 @@ on_fuse(void *arg, uint32_t events)
 			loop_stop(daemon_.loop);
 			return;
 		}
-		if (((const struct fuse_in_header *)buf->mem)->opcode != FUSE_READ)
+		if (may_tell(((const struct fuse_in_header *)buf->mem)->opcode))
 			ahead_expire();
 		write_behind_lend((struct slice){buf->mem, buf->size});
 		fuse_session_process_buf(session, buf);

@@ -3,6 +3,7 @@
  * never blocks for long.
  */
 #include "tree/var_names.h"
+#include "base/ahead.h"
 #include "group/external.h"
 #include "group/journal.h"
 #include "group/queue.h"
@@ -312,6 +313,57 @@ is_probe(const struct place *at)
 	return at->name && (var_is_staging(at->name) || var_is_probe(at->name));
 }
 
+/* What was found last: programs that walk over an object ask for each name in it again and again,
+ * and for the object as often. */
+static struct {
+	uint64_t group; /* its serial number */
+	int rank, frame;
+	char *path;
+	uint64_t epoch, until;
+} known;
+
+/* The words of a question, as Thas has them. The caller frees them. */
+static char *
+path_of(const struct place *at)
+{
+	struct var_name v;
+
+	var_names_parse(at, at->name ? at->name : "", &v, NULL);
+	return xasprintf("%s%s", v.scope, v.name);
+}
+
+static void
+set_known(const struct place *at)
+{
+	enum { FRESH_MS = 10 };
+
+	free(known.path);
+	known.group = at->g->serial;
+	known.rank = at->rank;
+	known.frame = at->frame;
+	known.path = path_of(at);
+	known.epoch = ahead_epoch();
+	known.until = now_ns() + FRESH_MS * NS_PER_MS;
+}
+
+bool
+var_names_known(const struct place *at)
+{
+	char *path;
+	size_t n;
+	bool same;
+
+	if (!at->inside || !known.path || known.epoch != ahead_epoch() || now_ns() >= known.until ||
+	    known.group != at->g->serial || known.rank != at->rank || known.frame != at->frame)
+		return false;
+	path = path_of(at);
+	n = strlen(path);
+	same = strcmp(path, known.path) == 0 ||
+	       (n && path[n - 1] == '/' && strncmp(path, known.path, n) == 0);
+	free(path);
+	return same;
+}
+
 static void
 on_has(struct question *q, struct msg *m, const struct err *e)
 {
@@ -328,6 +380,8 @@ on_has(struct question *q, struct msg *m, const struct err *e)
 	TAILQ_REMOVE(&asks, a, link);
 	if (q->r)
 		question_answer(q, has ? found(&a->at, a->at.name) : -ENOENT);
+	if (has)
+		set_known(&a->at);
 	place_free(&a->at);
 	free(a);
 }
@@ -344,18 +398,16 @@ var_names_ask(const struct place *at, struct req *r)
 	static const struct question_ops ops = {.take = on_has, .late = on_ask_late};
 	struct rank *k = place_rank(at, NULL);
 	struct ask *a;
-	struct var_name v;
 	char *name;
 
 	if (only_rank_knows(at) && is_slow(k))
 		return -EAGAIN;
-	var_names_parse(at, at->name ? at->name : "", &v, NULL);
 	a = xcalloc(1, sizeof(*a));
 	*a = (struct ask){{.ops = &ops, .r = r}, .at = *at};
 	place_ref(&a->at);
 	TAILQ_INSERT_TAIL(&asks, a, link);
 	question_begin(&a->q, k, Thas);
-	name = xasprintf("%s%s", v.scope, v.name);
+	name = path_of(at);
 	agent_send(a->q.agent, Thas, 0, a->q.slot, a->q.tag, -1, slice_text(name));
 	free(name);
 	return PARKED;

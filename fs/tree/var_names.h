@@ -34,6 +34,10 @@ void var_names_made(const struct place *at, const char *name);
 /* Could a name that was not found be known only to the rank: created by the running cell, or
  * private? */
 bool var_names_may_ask(const struct place *at, const char *name);
+/* Is this inside of an object known to be there? It, or something in it, is the last thing for
+ * which a rank was asked, a moment ago, and no client has been answered anything since that could
+ * tell of a change. */
+bool var_names_known(const struct place *at);
 /* Asks the rank for at->name, or for the inside of the object of at. Returns PARKED; r gets what
  * var_names_find() would return. The answer comes soon: if the rank is slow, it is -ENOENT, or
  * -EAGAIN where nobody else knows. Returns that if the rank is known to be slow. */

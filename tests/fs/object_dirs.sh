@@ -194,6 +194,64 @@ echo >"$T/gil1"
 wait_cell "$n" >/dev/null
 is 'afterwards' "$(cat "$G/vars/config.d/lr")" 0.5
 
+# a program that stats each entry asks the rank once for each
+exec 5<"$M/trace"
+(cd "$G/vars" && stat many.d/1 many.d/2 many.d/3 many.d/1 >"$T/stats") || bad stat
+stat "$M/version" >>"$T/stats"
+guarded sed '/ fuse .* version /q' <&5 >"$T/trace"
+exec 5<&-
+like 'questions' "$(grep -c '> Thas' "$T/trace")" '^[4-6]$'
+
+# but what a client may know to be gone is asked for again
+guarded "$PLAIN_PYTHON" - "$G" <<'END' || bad 'an entry that is gone'
+import os, sys
+G = sys.argv[1]
+ENTRY = f"{G}/vars/now.d/k"
+cell = os.open(f"{G}/cell", os.O_WRONLY)
+
+def run(source):
+    os.write(cell, source.encode())
+    os.fsync(cell)
+
+for turn in range(200):
+    run("now = {'k': 1}")
+    assert os.path.exists(ENTRY) and os.path.exists(ENTRY), turn
+    run("del now['k']" if turn % 2 else "now = 5")
+    assert not os.path.exists(ENTRY), turn
+    assert os.path.exists(os.path.dirname(ENTRY)) == bool(turn % 2), turn
+
+# while a cell runs, by what it prints
+run("now = {'k': 0}")
+os.set_blocking(cell, False)
+os.write(cell, b"""
+while True:
+    line = input()
+    if line == 'end': break
+    if line == 'out': now.pop('k', None)
+    else: now['k'] = 1
+    print(line, flush=True)
+""")
+try:
+    os.fsync(cell)
+except BlockingIOError:
+    pass
+with open(f"{G}/rank0/stdin", "wb", buffering=0) as f, open(f"{G}/rank1/stdin", "wb", buffering=0) as g:
+    out = open(f"{G}/rank0/follow", "rb", buffering=0)
+    def say(word):
+        f.write(word + b"\n")
+        g.write(word + b"\n")
+        seen = b""
+        while word + b"\n" not in seen:
+            seen += os.read(out.fileno(), 4096)
+    for turn in range(100):
+        say(b"in")
+        assert os.path.exists(ENTRY), turn
+        say(b"out")
+        assert not os.path.exists(ENTRY), turn
+    f.write(b"end\n")
+    g.write(b"end\n")
+END
+
 # a rank that dies
 is_gone() {
 	[ "$(errno read ./lr)" != 0 ]
