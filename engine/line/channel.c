@@ -184,17 +184,22 @@ on_readable(void *arg, uint32_t events)
 	}
 }
 
-void
+bool
 channel_open(struct channel *c, int rfd, int wfd)
 {
-	c->opened++;
-	c->rfd = rfd;
 	/* the loop allows one watch per descriptor number */
-	c->wfd = rfd == wfd ? fcntl(wfd, F_DUPFD_CLOEXEC, 0) : wfd;
+	if (rfd == wfd)
+		wfd = fcntl(rfd, F_DUPFD_CLOEXEC, 0);
+	if (wfd < 0)
+		return false;
+	c->opened++;
+	c->begun = false;
+	c->rfd = rfd;
+	c->wfd = wfd;
 	fd_nonblock(c->rfd, true);
 	fd_nonblock(c->wfd, true);
 	c->in = loop_fd(c->loop, c->rfd, EPOLLIN, on_readable, c);
-	c->last_word = now_ns();
+	return true;
 }
 
 void

@@ -32,15 +32,17 @@ struct channel {
 	void *arg;    /* the owner's */
 	int rfd, wfd; /* -1: closed */
 	struct watch *in, *out;
-	unsigned opened;    /* number of channel_open() calls */
+	unsigned opened;    /* how often */
+	bool begun;	    /* the owner's; false on new streams */
 	struct buf got;	    /* received, not yet a complete packet */
 	uint64_t last_word; /* when data last arrived, in ns */
 	struct buf between; /* words to write between two packets */
 	size_t between_done;
 };
 
-/* Uses these streams, one descriptor or two, and takes ownership of them. c must be closed. */
-void channel_open(struct channel *c, int rfd, int wfd);
+/* Uses these streams, one descriptor or two, and takes ownership of them. c must be closed. Returns
+ * false, and takes nothing, if it is one and no other descriptor is free. */
+bool channel_open(struct channel *c, int rfd, int wfd);
 void channel_close(struct channel *c);
 /* Handles bytes that were read from the streams earlier. */
 void channel_early(struct channel *c, struct slice bytes);

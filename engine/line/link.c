@@ -2,7 +2,6 @@
 #include "line/link.h"
 #include "line/channel.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,11 +31,11 @@ struct link {
 	struct loop *loop;
 	const struct link_ops *ops;
 	void *arg;
-	/* `now` is the one that carries packets: `direct` from link_move() until it ends. */
-	struct channel first, direct, *now;
+	/* `now` carries packets: `direct` while there is one. The streams then carry none. */
+	struct channel streams, direct, *now;
 	struct timer *ping;
-	bool up, sending, held;
-	bool returned; /* to `first`: what precedes its PACKET_RESUME was received on `direct` */
+	bool up; /* the other side has begun on `now`, after us */
+	bool sending, held;
 	uint64_t received; /* number of packets received */
 	uint64_t told;	   /* how many of them were reported to the other side */
 
@@ -54,18 +53,18 @@ struct link {
 static int on_packet(struct channel *c, int type, struct slice body, struct err *e);
 static void on_taken(struct channel *c);
 static void on_room(struct channel *c);
-static void on_ended(struct channel *c, const struct err *why);
+static void lost(struct channel *c, const struct err *why);
 
 struct link *
 link_new(struct loop *loop, const struct link_ops *ops, void *arg)
 {
-	static const struct channel_ops channel_ops = {on_packet, on_taken, on_room, on_ended};
+	static const struct channel_ops channel_ops = {on_packet, on_taken, on_room, lost};
 	struct link *l = xcalloc(1, sizeof(*l));
 
 	*l = (struct link){.loop = loop, .ops = ops, .arg = arg, .window = WINDOW_MIN};
-	l->first = l->direct =
+	l->streams = l->direct =
 	    (struct channel){.loop = loop, .ops = &channel_ops, .arg = l, .rfd = -1, .wfd = -1};
-	l->now = &l->first;
+	l->now = &l->streams;
 	STAILQ_INIT(&l->kept);
 	return l;
 }
@@ -75,10 +74,10 @@ link_detach(struct link *l)
 {
 	loop_timer_del(l->ping);
 	l->ping = NULL;
-	channel_close(&l->first);
+	channel_close(&l->streams);
 	channel_close(&l->direct);
-	l->now = &l->first;
-	l->up = l->returned = false;
+	l->now = &l->streams;
+	l->up = false;
 	l->next = NULL;
 	l->done = 0;
 }
@@ -125,10 +124,14 @@ link_piece(const struct link *l)
 	return MIN(l->window / WINDOW_PIECES, (size_t)LINK_PIECE);
 }
 
-/* Begins on a channel by saying how many packets have been received. */
+/* Carries packets on this channel from now on, and begins by saying how many have been received. A
+ * packet that is partly written is completed where it is, so that the receiver can tell the next
+ * one from it. */
 static void
 begin(struct link *l, struct channel *c)
 {
+	if (l->done && l->now->rfd >= 0)
+		channel_finish(l->now, l->next->bytes + l->done, l->next->n - l->done);
 	l->now = c;
 	l->up = false;
 	l->next = NULL;
@@ -138,16 +141,6 @@ begin(struct link *l, struct channel *c)
 	channel_word(c, PACKET_RESUME, l->received);
 	/* nothing else is sent until the other side has begun, too */
 	channel_flush(c);
-}
-
-/* Completes a packet that is partly written, so that the receiver can tell the next one from it. */
-static void
-finish_packet(struct link *l)
-{
-	if (l->next && l->done)
-		channel_finish(l->now, l->next->bytes + l->done, l->next->n - l->done);
-	l->next = NULL;
-	l->done = 0;
 }
 
 /* ---- sending ---- */
@@ -294,24 +287,41 @@ acknowledged(struct link *l, uint64_t count, struct err *e)
 	return 0;
 }
 
-/* The other side begins: what it has not received is sent again. */
-static int
-resumed(struct link *l, uint64_t count, struct err *e)
+/* This channel can no longer carry packets. The end of the streams, which is that of the command
+ * that leads to the host, ends a direct connection, too. */
+static void
+lost(struct channel *c, const struct err *why)
 {
+	struct link *l = c->arg;
+
+	if (c == &l->direct) {
+		channel_close(c);
+		begin(l, &l->streams);
+		l->ops->back(l->arg, why);
+	} else {
+		link_detach(l);
+		l->ops->down(l->arg, why);
+	}
+}
+
+/* The other side begins on this channel: what it has not received is sent again. */
+static int
+resumed(struct link *l, struct channel *c, uint64_t count, struct err *e)
+{
+	static const struct err given_up = {ECONNRESET, "the other side has given it up"};
 	struct packet *p;
 
-	if (l->up && l->now == &l->direct)
+	if (c == &l->direct && c->begun)
 		return fail(e, EBADMSG, "link: it begins twice");
-	if (l->up) { /* it had moved, and we have not followed */
-		finish_packet(l);
-		begin(l, &l->first);
-	}
+	if (c != l->now)
+		lost(l->now, &given_up);
+	else if (l->up) /* it has lost a direct connection that we did not use yet */
+		begin(l, c);
 	if (acknowledged(l, count, e) < 0)
 		return -e->no;
 	STAILQ_FOREACH (p, &l->kept, link)
 		p->sent = 0;
-	l->up = true;
-	l->returned = false;
+	l->up = c->begun = true;
 	l->next = STAILQ_FIRST(&l->kept);
 	l->least_ns = 0;
 	l->shrunk = 0;
@@ -321,7 +331,7 @@ resumed(struct link *l, uint64_t count, struct err *e)
 
 /* Handles one of the link's own packets. */
 static int
-take_own(struct link *l, int type, struct slice body, struct err *e)
+take_own(struct link *l, struct channel *c, int type, struct slice body, struct err *e)
 {
 	uint64_t v = 0;
 
@@ -331,11 +341,11 @@ take_own(struct link *l, int type, struct slice body, struct err *e)
 		return fail(e, EBADMSG, "link: a packet of type %d has the wrong size", type);
 	switch (type) {
 	case PACKET_RESUME:
-		return resumed(l, v, e);
+		return resumed(l, c, v, e);
 	case PACKET_ACK:
 		return acknowledged(l, v, e);
 	case PACKET_PING:
-		channel_word(l->now, PACKET_PONG, v);
+		channel_word(c, PACKET_PONG, v);
 		return 0;
 	case PACKET_PONG:
 		return 0;
@@ -344,30 +354,15 @@ take_own(struct link *l, int type, struct slice body, struct err *e)
 	}
 }
 
-/* The direct connection has ended, on this side or the other. */
-static void
-go_back(struct link *l, const struct err *why)
-{
-	channel_close(&l->direct);
-	l->returned = true;
-	begin(l, &l->first);
-	l->ops->back(l->arg, why);
-}
-
 static int
 on_packet(struct channel *c, int type, struct slice body, struct err *e)
 {
 	struct link *l = c->arg;
 
-	if (type != PACKET_RESUME && (c != l->now || l->returned))
-		return 0; /* sent before the other side moved, or moved back */
-	if (c != l->now) {
-		fail(e, ECONNRESET, "the other side has given it up");
-		go_back(l, e);
-		*e = (struct err){0};
-	}
+	if (type != PACKET_RESUME && (c != l->now || (c->begun && !l->up)))
+		return 0; /* sent before the other side began where packets go now */
 	if (type < LINK_PACKET_MIN)
-		return take_own(l, type, body, e);
+		return take_own(l, c, type, body, e);
 	if (!l->up)
 		return fail(e, EBADMSG, "link: a packet came before the beginning");
 	l->received++;
@@ -397,25 +392,6 @@ link_hold(struct link *l, bool held)
 		on_taken(l->now);
 }
 
-/* This channel can no longer carry packets. */
-static void
-lost(struct link *l, const struct channel *c, const struct err *why)
-{
-	if (c == &l->direct) {
-		go_back(l, why);
-		return;
-	}
-	/* the first streams end when the command that leads to the host does */
-	link_detach(l);
-	l->ops->down(l->arg, why);
-}
-
-static void
-on_ended(struct channel *c, const struct err *why)
-{
-	lost(c->arg, c, why);
-}
-
 static void
 on_ping(void *arg)
 {
@@ -425,7 +401,7 @@ on_ping(void *arg)
 	l->ping = loop_timer(l->loop, PING_MS, on_ping, l);
 	if (now_ns() - l->now->last_word > LINK_DEAD_MS * 1000000ull) {
 		fail(&e, ETIMEDOUT, "no word for %d s", LINK_DEAD_MS / 1000);
-		lost(l, l->now, &e);
+		lost(l->now, &e);
 		return;
 	}
 	channel_word(l->now, PACKET_PING, now_ns());
@@ -437,24 +413,19 @@ link_attach(struct link *l, int rfd, int wfd, struct slice early)
 {
 	link_detach(l);
 	l->ping = loop_timer(l->loop, PING_MS, on_ping, l);
-	channel_open(&l->first, rfd, wfd);
-	begin(l, &l->first);
+	channel_open(&l->streams, rfd, wfd);
+	begin(l, &l->streams);
 	if (early.n)
-		channel_early(&l->first, early);
+		channel_early(&l->streams, early);
 }
 
 bool
-link_move(struct link *l, int fd)
+link_attach_direct(struct link *l, int fd)
 {
-	bool moves = l->up && l->now == &l->first;
-	int wfd = moves ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
-
-	if (wfd < 0) {
-		close(fd);
-		return false;
+	if (l->up && l->now == &l->streams && channel_open(&l->direct, fd, fd)) {
+		begin(l, &l->direct);
+		return true;
 	}
-	finish_packet(l);
-	channel_open(&l->direct, fd, wfd);
-	begin(l, &l->direct);
-	return true;
+	close(fd);
+	return false;
 }

@@ -30,12 +30,11 @@ struct link_ops {
 	void (*packet)(void *arg, int type, struct slice body);
 	/* There is room: sends one piece of bulk. Returns false if there is none. */
 	bool (*more)(void *arg);
-	/* The other side has responded on these streams, or on the connection of link_move(). */
+	/* The other side has responded on these streams, or on a direct connection. */
 	void (*up)(void *arg);
 	/* The streams have ended and are closed. why->no: the error, or 0. Packets are kept. */
 	void (*down)(void *arg, const struct err *why);
-	/* The connection of link_move() has ended (why->no: the error, or 0); back to the
-	 * streams. */
+	/* The direct connection has ended (why->no: the error, or 0); back to the streams. */
 	void (*back)(void *arg, const struct err *why);
 };
 
@@ -45,9 +44,9 @@ void link_free(struct link *l); /* NULL-safe */
  * from them. Older streams are closed without a callback. */
 void link_attach(struct link *l, int rfd, int wfd, struct slice early);
 void link_detach(struct link *l);
-/* Moves to this connection, as the other side does; takes ownership of fd. Returns false, with fd
- * closed, if the link is not up or has already moved, or if no descriptor is free. */
-bool link_move(struct link *l, int fd);
+/* Uses this connection, as the other side does, and takes ownership of it; the streams stay open.
+ * Returns false, with fd closed, if the link is not up or has one, or if no descriptor is free. */
+bool link_attach_direct(struct link *l, int fd);
 /* Queues a packet: head, followed by body. */
 void link_send(struct link *l, int type, bool bulk, struct slice head, struct slice body);
 /* Makes a packet of bulk of what read(2) gives from fd now, n bytes at most. Returns NULL if it

@@ -116,7 +116,7 @@ move_to(struct caller *c)
 	loop_fd_del(c->watch); /* fd belongs to the link from here on */
 	c->watch = NULL;
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
-	if (!link_move(offer.link, fd))
+	if (!link_attach_direct(offer.link, fd))
 		fail(&e, ENOTCONN,
 		    "the connection by the launcher broke just then, or no descriptor is free");
 	end_with(&e);

@@ -97,7 +97,7 @@ on_word(void *arg, uint32_t events)
 	}
 	fd = take_socket();
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int));
-	link_move(reach.link, fd);
+	link_attach_direct(reach.link, fd);
 }
 
 static void

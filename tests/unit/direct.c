@@ -48,7 +48,7 @@ link_send(struct link *l, int type, bool bulk, struct slice head, struct slice b
 }
 
 bool
-link_move(struct link *l, int fd)
+link_attach_direct(struct link *l, int fd)
 {
 	moved[l == far] = fd;
 	return true;

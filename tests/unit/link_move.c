@@ -14,7 +14,7 @@ enum { SEND_BUFFER = 16 << 10 }; /* bytes: packets are sent in parts */
 static bool
 move(struct side *s)
 {
-	return link_move(s->l, make_plug(&s->direct));
+	return link_attach_direct(s->l, make_plug(&s->direct));
 }
 
 /* Two sides that are connected by their streams. */
@@ -57,7 +57,7 @@ test_move(void)
 	pair_new(&a, &b);
 	CHECK(move(&a) && move(&b));
 	settle(&a, &b);
-	CHECK(!link_move(a.l, make_plug(&null)));
+	CHECK(!link_attach_direct(a.l, make_plug(&null)));
 	unplug(&null);
 	say_both(&a, &b);
 	do
@@ -133,7 +133,7 @@ test_no_descriptor(void)
 	CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
 	none = (struct rlimit){.rlim_max = before.rlim_max};
 	CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
-	CHECK(!link_move(a.l, fd));
+	CHECK(!link_attach_direct(a.l, fd));
 	CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
 	CHECK(read(a.direct, &(char){0}, 1) == 0);
 	say_both(&a, &b);
