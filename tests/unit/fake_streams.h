@@ -9,9 +9,10 @@ enum { SMALL = LINK_PACKET_MIN, BULK };
 
 struct side {
 	struct link *l;
-	int ours;	  /* the other end of its streams, held by the test; -1: none */
-	int direct;	  /* the same for a connection that it moved to */
-	uint32_t sent[2]; /* small packets and bulk, numbered from 0 */
+	int ours;	     /* the other end of its streams, held by the test; -1: none */
+	int direct;	     /* the same for a connection that it moved to */
+	unsigned connection; /* which one that is, for the test */
+	uint32_t sent[2];    /* small packets and bulk, numbered from 0 */
 	uint32_t got[2];
 	unsigned ups, downs, backs;
 	int why;
