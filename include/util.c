@@ -317,6 +317,17 @@ read_file(const char *path, struct buf *out)
 	return 0;
 }
 
+bool
+same_secret(const void *said, const void *secret, size_t n)
+{
+	const unsigned char *a = said, *b = secret;
+	unsigned char differs = 0;
+
+	for (size_t i = 0; i < n; i++)
+		differs |= (unsigned char)(a[i] ^ b[i]);
+	return !differs;
+}
+
 const char *
 session_root(unsigned i)
 {

@@ -79,6 +79,9 @@ int read_file(const char *path, struct buf *out);
  * no /proc. */
 char *own_folder(void);
 
+/* Compares n bytes in constant time. */
+bool same_secret(const void *said, const void *secret, size_t n);
+
 /* The i-th directory in which the files of a session may be made, the best first: $DDIP_STATE,
  * which is made if it is missing, $TMPDIR, /var/tmp, /tmp, $XDG_RUNTIME_DIR. A cluster may have
  * exported the first two from a machine where they exist. NULL: there are no more. */

@@ -4,9 +4,8 @@
  */
 #include "line/dial.h"
 #include "line/bring.h"
+#include "line/direct.h"
 #include "line/launch.h"
-#include "line/offer.h"
-#include "line/line.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,17 +23,17 @@ static struct dial dial;
 static struct {
 	struct bring bring;
 	struct launch *launch;
-	char *dir, *secret; /* of the session; NULL: no session yet */
+	char *dir, *secret; /* of the stay; NULL: no stay yet */
 	struct err why;	    /* the last failure */
 	struct timer *patience, *again, *linger;
 	uint64_t backoff_ms;
-	bool fresh; /* the link has not been up on these streams */
+	bool fresh; /* the line has not been up on these streams */
 } now;
 
 static void connect_host(void *arg);
 
 bool
-dial_has_session(void)
+dial_has_stay(void)
 {
 	return now.dir != NULL;
 }
@@ -54,11 +53,11 @@ dial_up(void)
 	now.patience = now.linger = NULL;
 	now.backoff_ms = BACKOFF_MIN_MS;
 	if (!now.fresh)
-		return; /* the link has moved */
+		return; /* the line has moved */
 	now.fresh = false;
 	debug("agent", "host %s: connected", dial.host);
 	if (dial.direct)
-		offer_make(dial.loop, dial.link, dial.direct, dial.moved);
+		direct_offer(dial.loop, dial.line, dial.direct, dial.moved);
 }
 
 static void
@@ -94,7 +93,7 @@ dial_down(const struct err *why)
 	struct slice words = now.launch ? launch_words(now.launch) : (struct slice){0};
 	struct err e = *why;
 
-	offer_end();
+	direct_withdraw();
 	if (!e.no)
 		fail(&e, EHOSTDOWN, "the connection ended%s%.*s", words.n ? ": " : "", (int)words.n,
 		    words.p);
@@ -112,7 +111,7 @@ on_patience(void *arg)
 	now.patience = NULL;
 	fail(&e, ETIMEDOUT, "%s did not connect within %d s%s%.*s", dial.command[0],
 	    (now.dir ? AGAIN_MS : START_MS) / 1000, words.n ? ": " : "", (int)words.n, words.p);
-	link_detach(dial.link);
+	line_detach(dial.line);
 	retry(&e);
 }
 
@@ -124,14 +123,14 @@ be_patient(void)
 }
 
 static void
-begin_link(void)
+begin_line(void)
 {
 	struct slice early;
 	int rfd, wfd;
 
 	now.fresh = true;
 	launch_take(now.launch, &rfd, &wfd, &early);
-	link_attach(dial.link, rfd, wfd, early);
+	line_attach(dial.line, rfd, wfd, early);
 }
 
 static void
@@ -157,7 +156,7 @@ on_error(const char *text)
 
 /* VERSION DIR SECRET */
 static void
-on_session(const char *text)
+on_stay(const char *text)
 {
 	char *dir;
 	long version = strtol(text, &dir, DECIMAL);
@@ -175,7 +174,7 @@ on_session(const char *text)
 		return;
 	now.dir = xstrndup(dir + 1, (size_t)(secret - dir - 1));
 	now.secret = xstrdup(secret + 1);
-	begin_link();
+	begin_line();
 }
 
 static void
@@ -184,7 +183,7 @@ on_attach(const char *text)
 	if (!now.secret)
 		return;
 	launch_write(now.launch, now.secret, SECRET_SIZE);
-	begin_link();
+	begin_line();
 }
 
 static void
@@ -203,7 +202,7 @@ static const struct {
 } banners[] = {
     {BANNER_WANT, on_want},
     {BANNER_ERROR, on_error},
-    {BANNER_FAR, on_session},
+    {BANNER_FAR, on_stay},
     {BANNER_ATTACH, on_attach},
     {BANNER_GONE, on_gone},
 };

@@ -5,10 +5,10 @@
 #define _GNU_SOURCE
 #include "line/line.h"
 #include "lineage.h"
+#include "line/direct.h"
 #include "line/far_log.h"
 #include "line/lanes.h"
-#include "line/reach.h"
-#include "line/session.h"
+#include "line/stay.h"
 #include "proc.h"
 #include "signal_name.h"
 #include <errno.h>
@@ -33,13 +33,13 @@ enum {
 
 static struct {
 	struct loop *loop;
-	struct link *link;
-	struct session session;
+	struct line *line;
+	struct stay stay;
 	int waiter;		    /* closed when the streams end; -1: none */
 	struct watch *waiter_watch; /* for signals */
 	uint64_t linger_ms;	    /* how long to live without a connection */
 	struct timer *linger;
-	bool known;	     /* the link has been up */
+	bool known;	     /* the line has been up */
 	struct lanes *lanes; /* of the agent; NULL: it has exited */
 	pid_t agent_pid;
 	uint64_t lineage; /* of all that the agent has started */
@@ -64,16 +64,16 @@ stop_agent(void)
 	return status;
 }
 
-/* Ends everything, and removes the session's files. */
+/* Ends everything, and removes the stay's files. */
 static _Noreturn void
 end(int status)
 {
 	stop_agent();
-	session_remove(&far.session);
+	stay_remove(&far.stay);
 	exit(status);
 }
 
-/* ---- the link ---- */
+/* ---- the line ---- */
 
 /* Reports that the agent has exited, with its status as of wait(2). */
 static void
@@ -82,7 +82,7 @@ say_gone(int status)
 	char text[16];
 
 	snprintf(text, sizeof(text), "%d", status);
-	link_send(far.link, LINE_GONE, false, slice_text(text), (struct slice){0});
+	line_send(far.line, LINE_GONE, false, slice_text(text), (struct slice){0});
 }
 
 static void
@@ -93,7 +93,7 @@ on_packet(void *arg, int type, struct slice body)
 		end(0);
 	}
 	if (type == LINE_OFFER)
-		reach_offered(far.loop, far.link, body);
+		direct_reach(far.loop, far.line, body);
 	else if (type < LINE_LANE + LINE_LANES && far.lanes)
 		lanes_take(far.lanes, type - LINE_LANE, body);
 }
@@ -124,7 +124,7 @@ close_waiter(void)
 static void
 on_waiter(void *arg, uint32_t events)
 {
-	int signo = session_signal(far.waiter);
+	int signo = stay_signal(far.waiter);
 
 	if (signo == 0) {
 		loop_fd_del(far.waiter_watch);
@@ -162,7 +162,7 @@ on_back(void *arg, const struct err *why)
 	note("the direct connection has ended%s%s", why->no ? ": " : "", why->no ? why->text : "");
 }
 
-/* Uses these streams; the link reports when they come up, or end. */
+/* Uses these streams; the line reports when they come up, or end. */
 static void
 attach(int rfd, int wfd, int waiter)
 {
@@ -171,7 +171,7 @@ attach(int rfd, int wfd, int waiter)
 	close_waiter();
 	far.waiter = waiter;
 	far.waiter_watch = loop_fd(far.loop, waiter, EPOLLIN, on_waiter, NULL);
-	link_attach(far.link, rfd, wfd, (struct slice){0});
+	line_attach(far.line, rfd, wfd, (struct slice){0});
 }
 
 /* ---- the agent ---- */
@@ -195,7 +195,7 @@ static _Noreturn void
 become_agent(const int theirs[LINE_LANES])
 {
 	char self[] = "/proc/self/exe", program[] = "ddip-engine", option[] = "--away";
-	char *argv[] = {program, option, far.session.dir, NULL};
+	char *argv[] = {program, option, far.stay.dir, NULL};
 	sigset_t none;
 
 	/* a launcher may have set some to be ignored */
@@ -231,7 +231,7 @@ start_agent(struct err *e)
 	far.lineage = lineage_begin(far.agent_pid);
 	for (int i = 0; i < LINE_LANES; i++)
 		close(theirs[i]);
-	far.lanes = lanes_new(far.loop, far.link, ours, on_agent_end);
+	far.lanes = lanes_new(far.loop, far.line, ours, on_agent_end);
 	return 0;
 }
 
@@ -253,7 +253,7 @@ on_ignored(void *arg, int signo)
 static _Noreturn void
 serve(int rfd, int wfd, int waiter, int version)
 {
-	static const struct link_ops ops = {on_packet, on_more, on_up, on_down, on_back};
+	static const struct line_ops ops = {on_packet, on_more, on_up, on_down, on_back};
 	struct err e = {0};
 
 	note_as("ddip-relay");
@@ -265,21 +265,20 @@ serve(int rfd, int wfd, int waiter, int version)
 	loop_signal(far.loop, SIGTERM, on_term, NULL);
 	loop_signal(far.loop, SIGINT, on_ignored, NULL);
 	loop_signal(far.loop, SIGHUP, on_ignored, NULL);
-	far.link = link_new(far.loop, &ops, NULL);
-	if (far_log_take(far.loop, far.link, &e) < 0 || start_agent(&e) < 0) {
+	far.line = line_new(far.loop, &ops, NULL);
+	if (far_log_take(far.loop, far.line, &e) < 0 || start_agent(&e) < 0) {
 		dprintf(wfd, "%s%s %s\n", BANNER, BANNER_ERROR, e.text);
 		end(1);
 	}
-	session_listen(&far.session, far.loop, attach);
-	dprintf(wfd, "%s%s %d %s %s\n", BANNER, BANNER_FAR, version, far.session.dir,
-	    far.session.secret);
+	stay_listen(&far.stay, far.loop, attach);
+	dprintf(wfd, "%s%s %d %s %s\n", BANNER, BANNER_FAR, version, far.stay.dir, far.stay.secret);
 	far.waiter = -1;
 	attach(rfd, wfd, waiter);
 	loop_run(far.loop);
 	end(0);
 }
 
-/* The session runs in its own process, which survives if those of a connection are killed. */
+/* The far end runs in its own process, which survives if those of a connection are killed. */
 static int
 begin(int version)
 {
@@ -287,7 +286,7 @@ begin(int version)
 	int pair[2], in, out, null;
 	pid_t pid;
 
-	if (session_check_streams(&e) < 0 || session_open(&far.session, &e) < 0 ||
+	if (stay_check_streams(&e) < 0 || stay_open(&far.stay, &e) < 0 ||
 	    socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {
 		printf("%s%s %s\n", BANNER, BANNER_ERROR, e.no ? e.text : strerror(errno));
 		return 1;
@@ -295,12 +294,12 @@ begin(int version)
 	pid = fork();
 	if (pid < 0) {
 		printf("%s%s fork: %s\n", BANNER, BANNER_ERROR, strerror(errno));
-		session_remove(&far.session);
+		stay_remove(&far.stay);
 		return 1;
 	}
 	if (pid > 0) {
 		close(pair[1]);
-		return session_wait(pair[0]);
+		return stay_wait(pair[0]);
 	}
 	close(pair[0]);
 	setsid();
@@ -320,9 +319,9 @@ far_main(char **args, int version)
 {
 	proc_close_from(3);
 	if (args[0] && args[1] && !args[2] && !strcmp(args[0], "--attach"))
-		return session_attach(args[1]);
+		return stay_attach(args[1]);
 	if (!args[0] || !args[1] || args[2] || strcmp(args[0], "--linger") != 0 ||
-	    !line_linger(args[1], &far.linger_ms)) {
+	    !stay_linger(args[1], &far.linger_ms)) {
 		fputs("usage: ddip-engine far --linger SECONDS | far --attach DIR\n", stderr);
 		return 2;
 	}

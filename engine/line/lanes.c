@@ -1,4 +1,4 @@
-/* Reads from sockets as the link has room, and writes to them as they have. */
+/* Reads from sockets as the line has room, and writes to them as they have. */
 #include "line/lanes.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -23,11 +23,11 @@ struct lane {
 };
 
 struct lanes {
-	struct link *link;
+	struct line *line;
 	void (*ended)(void);
 	unsigned turn;
 	struct lane lane[LINE_LANES];
-	char control[LINK_PIECE];
+	char control[LINE_PIECE];
 };
 
 /* What is queued for another lane waits for the first. */
@@ -52,7 +52,7 @@ send_first(struct lanes *ls)
 	for (int i = 0; n > 0 && i < READS_MAX; i++) {
 		n = read(ls->lane[0].fd, ls->control, sizeof(ls->control));
 		if (n > 0)
-			link_send(ls->link, LINE_LANE, false, (struct slice){0},
+			line_send(ls->line, LINE_LANE, false, (struct slice){0},
 			    (struct slice){ls->control, (size_t)n});
 	}
 	return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
@@ -62,11 +62,11 @@ static bool
 send_piece(struct lanes *ls, int lane)
 {
 	struct lane *x = &ls->lane[lane];
-	struct packet *p = x->dry ? NULL : link_read(LINE_LANE + lane, x->fd, link_piece(ls->link));
+	struct packet *p = x->dry ? NULL : line_read(LINE_LANE + lane, x->fd, line_piece(ls->line));
 
 	if (p) {
 		send_first(ls); /* it came earlier */
-		link_add(ls->link, p);
+		line_add(ls->line, p);
 		return true;
 	}
 	if (!x->dry) {
@@ -122,7 +122,7 @@ flush_all(struct lanes *ls)
 			watch(&ls->lane[i]);
 	for (int i = 0; i < LINE_LANES; i++)
 		queued += ls->lane[i].out.n - ls->lane[i].written;
-	link_hold(ls->link, queued > QUEUED_MAX);
+	line_hold(ls->line, queued > QUEUED_MAX);
 }
 
 void
@@ -171,7 +171,7 @@ on_event(void *arg, uint32_t events)
 	if (x != &ls->lane[0]) {
 		x->dry = false;
 		watch(x);
-		link_more(ls->link);
+		line_more(ls->line);
 	} else if (!send_first(ls)) {
 		loop_fd_del(x->watch);
 		x->watch = NULL;
@@ -180,11 +180,11 @@ on_event(void *arg, uint32_t events)
 }
 
 struct lanes *
-lanes_new(struct loop *loop, struct link *l, const int fds[LINE_LANES], void (*ended)(void))
+lanes_new(struct loop *loop, struct line *l, const int fds[LINE_LANES], void (*ended)(void))
 {
 	struct lanes *ls = xcalloc(1, sizeof(*ls));
 
-	ls->link = l;
+	ls->line = l;
 	ls->ended = ended;
 	for (int i = 0; i < LINE_LANES; i++) {
 		ls->lane[i] = (struct lane){.of = ls, .fd = fds[i], .dry = true};

@@ -8,7 +8,7 @@ struct lanes;
 /* fds: the sockets, this module's from now on. ended: called once, from the loop, when the first
  * one has been closed. */
 struct lanes *lanes_new(
-    struct loop *loop, struct link *l, const int fds[LINE_LANES], void (*ended)(void));
+    struct loop *loop, struct line *l, const int fds[LINE_LANES], void (*ended)(void));
 void lanes_free(struct lanes *ls); /* NULL-safe; not in a callback of the loop for a lane */
 /* Sends a piece of what is read when there is room. Returns false if there is none. */
 bool lanes_more(struct lanes *ls);

@@ -1,4 +1,4 @@
-/* Starts the command that leads to a host, and reads its lines until its streams become a link. */
+/* Starts the command that leads to a host, and reads its lines until its streams become a line. */
 #define _GNU_SOURCE
 #include "line/launch.h"
 #include <errno.h>
@@ -269,7 +269,7 @@ on_end(void *arg, uint32_t events)
 		return;
 	}
 	if (la->taken)
-		return; /* the link sees the end of its streams */
+		return; /* the line sees the end of its streams */
 	words = launch_words(la);
 	fail(&why, EHOSTDOWN, "%s ended with %s %d%s%.*s", la->name,
 	    WIFSIGNALED(status) ? "signal" : "exit status",

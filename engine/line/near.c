@@ -5,8 +5,9 @@
 #define _GNU_SOURCE
 #include "line/line.h"
 #include "line/dial.h"
+#include "line/direct.h"
 #include "line/lanes.h"
-#include "line/offer.h"
+#include "line/stay.h"
 #include "proc.h"
 #include "signal_name.h"
 #include <errno.h>
@@ -28,7 +29,7 @@ static struct {
 	struct loop *loop;
 	struct dial dial; /* how to reach the host */
 	struct lanes *lanes;
-	struct link *link;
+	struct line *line;
 	int words;   /* for the daemon */
 	bool ending; /* the daemon is gone, and the other side is notified */
 } near;
@@ -83,15 +84,15 @@ end(void)
 	if (near.ending)
 		return;
 	near.ending = true;
-	if (!dial_has_session())
+	if (!dial_has_stay())
 		leave(0);
 	/* if there is no connection at the moment, one may come up in time; otherwise the far end
 	 * exits when its own linger time is over */
-	link_send(near.link, LINE_END, false, (struct slice){0}, (struct slice){0});
+	line_send(near.line, LINE_END, false, (struct slice){0}, (struct slice){0});
 	loop_timer(near.loop, END_MS, on_ended, NULL);
 }
 
-/* ---- the link ---- */
+/* ---- the line ---- */
 
 static void
 show_log(struct slice lines)
@@ -135,7 +136,7 @@ on_packet(void *arg, int type, struct slice body)
 		agent_gone(body);
 		break;
 	case LINE_REFUSAL:
-		offer_refused(body);
+		direct_refused(body);
 		break;
 	default:
 		if (type >= LINE_LANE + LINE_LANES) {
@@ -222,7 +223,7 @@ parse(char **args)
 		} else if (!strcmp(args[0], "--engine")) {
 			near.dial.engine = args[1];
 		} else if (!strcmp(args[0], "--linger")) {
-			if (!line_linger(args[1], &near.dial.linger_ms))
+			if (!stay_linger(args[1], &near.dial.linger_ms))
 				return "--linger: want seconds";
 		} else if (!strcmp(args[0], "--direct")) {
 			near.dial.direct = args[1];
@@ -239,7 +240,7 @@ parse(char **args)
 int
 near_main(char **args, int version)
 {
-	static const struct link_ops ops = {on_packet, on_more, on_up, on_down, on_back};
+	static const struct line_ops ops = {on_packet, on_more, on_up, on_down, on_back};
 	const char *wrong = parse(args);
 	int fds[LINE_LANES];
 
@@ -263,10 +264,10 @@ near_main(char **args, int version)
 	loop_signal(near.loop, SIGINT, on_ignored, NULL);
 	loop_signal(near.loop, SIGHUP, on_ignored, NULL);
 	loop_signal(near.loop, SIGQUIT, on_ignored, NULL);
-	near.link = link_new(near.loop, &ops, NULL);
-	near.lanes = lanes_new(near.loop, near.link, fds, end);
+	near.line = line_new(near.loop, &ops, NULL);
+	near.lanes = lanes_new(near.loop, near.line, fds, end);
 	near.dial.loop = near.loop;
-	near.dial.link = near.link;
+	near.dial.line = near.line;
 	near.dial.version = version;
 	near.dial.failed = give_up;
 	near.dial.moved = on_moved;

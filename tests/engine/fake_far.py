@@ -18,9 +18,9 @@ import sys
 
 from wire import AGENT, VERSION, pack
 
-RESUME, PING, PONG = 1, 3, 4  # engine/line/link.c
+RESUME, PING, PONG = 1, 3, 4  # engine/line/line.c
 LANE, OFFER, REFUSAL = 16, 22, 23  # engine/line/line.h
-TOKEN = 16  # engine/line/offer.h
+TOKEN = 16  # engine/line/direct.h
 
 
 def read_exactly(read, n):

@@ -278,10 +278,10 @@ class Relayed(Agent):
         for s in (*self.lanes, self.words):
             s.close()
         super().close()
-        until(lambda: not self.sessions(), what="the end of the session's directory")
+        until(lambda: not self.stays(), what="the end of the stay's directory")
         shutil.rmtree(self.place, ignore_errors=True)
 
-    def sessions(self):
+    def stays(self):
         return glob.glob(self.place + "/ddipfs-far.*")
 
     def carrier(self):
@@ -334,7 +334,7 @@ def pack_error(slot, tag, number, text):
 
 
 def far_processes(a):
-    """The live processes of the session: its directory is in their environment."""
+    """The live processes of the stay: its directory is in their environment."""
     found = []
     for path in glob.glob("/proc/[0-9]*/environ"):
         try:
@@ -350,7 +350,7 @@ def test_all_that_an_agent_does():
     with Relayed(env={"DDIP_DAEMON_PID": "1"}) as a:
         same(a.warm_phases.name, "Rzygote")
         a.spawn(0)
-        same(agent.environment(a, 0, "DDIP_RUN_DIR"), a.sessions()[0] + "/group")
+        same(agent.environment(a, 0, "DDIP_RUN_DIR"), a.stays()[0] + "/group")
         same(program(agent.environment(a, 0, "DDIP_DAEMON_PID")), "ddip-relay")
         same(a.call("Tinit", 0, 0, 1, 0, 1, "none", "").name, "Rinit")
         agent.check_output(a)
@@ -492,7 +492,7 @@ def test_a_question_keeps_the_connection():
 def test_a_directory_that_could_not_be_made():
     """The rank that needs it fails; for the next rank it is made again."""
     with Relayed() as a:
-        (there,) = a.sessions()
+        (there,) = a.stays()
         os.rename(there, a.place + "/away")
         refused(a.spawn(0), "ENOENT", there)
         os.rename(a.place + "/away", there)
@@ -515,7 +515,7 @@ def test_half_open():
 
 
 def test_deaf_side():
-    """The end of a connection does not end the session, also if only one side noticed it."""
+    """The end of a connection does not end the stay, also if only one side noticed it."""
     check_half_open(mute)
 
 
@@ -607,7 +607,7 @@ def test_linger():
         a.spawn(0)
         a.send("Tspawn", 1, 1, 1, "group", "store", "DDIP_STORE=store\0", 0, tag=900)
         a.wait(lambda m: m.name == "Nstarted" and m.slot == 1, what="the store")
-        same(os.listdir(a.sessions()[0] + "/group").count("store"), 1)
+        same(os.listdir(a.stays()[0] + "/group").count("store"), 1)
         there = far_processes(a)
         assert len(there) >= 5, there  # two relays, agent, zygote, rank, store
         with open(a.place + "/down", "w", encoding="utf-8"):
@@ -652,10 +652,10 @@ def test_agent_that_ends():
         until(lambda: not far_processes(a), what="the end of all that ran there")
 
 
-def test_dead_sessions_are_removed():
+def test_dead_stays_are_removed():
     """A relay that is killed there leaves its directory; the next relay removes it."""
     with Relayed() as a:
-        (old,) = a.sessions()
+        (old,) = a.stays()
         relays = [p for p in far_processes(a) if program(p) == "ddip-relay"]
         (far,) = [p for p in relays if p != a.process.pid]
         os.kill(far, signal.SIGKILL)
@@ -668,7 +668,7 @@ def test_dead_sessions_are_removed():
 
 
 def test_a_directory_of_another_user():
-    """The secret is not sent to who listens where a session was whose directory is gone."""
+    """The secret is not sent to who listens where a stay was whose directory is gone."""
     if os.geteuid():
         return  # only root can act as another user
     with tempfile.TemporaryDirectory() as folder, socket.socket(*_SESSION) as server:

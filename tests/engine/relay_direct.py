@@ -151,7 +151,7 @@ def fake(*words):
 
 
 def end_fake(a):
-    """Kills the near relay: the fake sends nothing more, and its session cannot be attached to."""
+    """Kills the near relay: the fake sends nothing more, and its stay cannot be attached to."""
     a.process.kill()
 
 

@@ -116,7 +116,7 @@ class There(Relayed):
         self.host = host
         super().__init__(engine="auto", launcher=host.ssh(*options), **settings)
 
-    def sessions(self):
+    def stays(self):
         return [d for d in os.listdir(self.host.dir) if d.startswith("ddipfs-far.")]
 
 

@@ -57,7 +57,7 @@ closed(void *arg, const struct err *e)
 static void
 begin(void)
 {
-	static const struct link_ops ops = {on_packet, on_more, on_up, on_down, on_back};
+	static const struct line_ops ops = {on_packet, on_more, on_up, on_down, on_back};
 	int ours[LINE_LANES], pair[2];
 
 	signal(SIGPIPE, SIG_IGN);
@@ -65,7 +65,7 @@ begin(void)
 	near.dial.host = "far";
 	near.words = open("/dev/null", O_WRONLY | O_CLOEXEC);
 	near.loop = loop_new();
-	near.link = link_new(near.loop, &ops, NULL);
+	near.line = line_new(near.loop, &ops, NULL);
 	for (int i = 0; i < LANES; i++) {
 		if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0)
 			die("socketpair: %s", strerror(errno));
@@ -74,7 +74,7 @@ begin(void)
 		if (i > 0)
 			conn_beside(daemon_side[i], daemon_side[0]);
 	}
-	near.lanes = lanes_new(near.loop, near.link, ours, end);
+	near.lanes = lanes_new(near.loop, near.line, ours, end);
 }
 
 static void
@@ -83,7 +83,7 @@ clean(void)
 	for (int i = 0; i < LANES; i++)
 		conn_free(daemon_side[i]);
 	lanes_free(near.lanes);
-	link_free(near.link);
+	line_free(near.line);
 	loop_free(near.loop);
 	close(near.words);
 }

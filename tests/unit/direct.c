@@ -1,10 +1,8 @@
-/* Tests of engine/line/offer.c and reach.c: the two sides find each other; only who says the token
+/* Tests of engine/line/direct.c: the two sides find each other; only who says the token
  * gets the connection, and the answer; nobody is waited for longer than was said; bytes behind the
  * tokens are left in the socket. */
 #include "check.h"
-#include "line/offer.h"
-#include "line/line.h"
-#include "line/reach.h"
+#include "line/direct.h"
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/tcp.h>
@@ -22,7 +20,7 @@ static struct loop *loop;
 static uint64_t passed_ms;
 static struct buf offered, refused; /* the last packets */
 static int moved[2] = {-1, -1};	    /* to these descriptors: of the near side, of the far one */
-static struct link *const near = (struct link *)&moved[0], *const far = (struct link *)&moved[1];
+static struct line *const near = (struct line *)&moved[0], *const far = (struct line *)&moved[1];
 static unsigned ends; /* of offers */
 static int why_no;
 
@@ -35,9 +33,9 @@ clock_gettime(clockid_t clock, struct timespec *t)
 	return 0;
 }
 
-/* In place of link.c. */
+/* In place of line.c. */
 void
-link_send(struct link *l, int type, bool bulk, struct slice head, struct slice body)
+line_send(struct line *l, int type, bool bulk, struct slice head, struct slice body)
 {
 	struct buf *b = type == LINE_OFFER ? &offered : &refused;
 
@@ -48,7 +46,7 @@ link_send(struct link *l, int type, bool bulk, struct slice head, struct slice b
 }
 
 bool
-link_attach_direct(struct link *l, int fd)
+line_attach_direct(struct line *l, int fd)
 {
 	moved[l == far] = fd;
 	return true;
@@ -78,8 +76,8 @@ offer(void)
 			close(moved[i]);
 		moved[i] = -1;
 	}
-	offer_make(loop, near, VARIABLE, on_offer);
-	CHECK(offered.n == 2 + 2 * OFFER_TOKEN + strlen(VARIABLE) && !ends);
+	direct_offer(loop, near, VARIABLE, on_offer);
+	CHECK(offered.n == 2 + 2 * DIRECT_TOKEN + strlen(VARIABLE) && !ends);
 }
 
 static uint16_t
@@ -91,7 +89,7 @@ port(void)
 static const char *
 token(bool of_near)
 {
-	return offered.p + 2 + (of_near ? OFFER_TOKEN : 0);
+	return offered.p + 2 + (of_near ? DIRECT_TOKEN : 0);
 }
 
 /* A stranger's connection to the listener. */
@@ -111,7 +109,7 @@ call(void)
 static void
 far_gets_offer(void)
 {
-	reach_offered(loop, far, (struct slice){offered.p, offered.n});
+	direct_reach(loop, far, (struct slice){offered.p, offered.n});
 }
 
 /* What has come there, at most n bytes; 0: it was closed; -1: nothing yet. */
@@ -136,19 +134,19 @@ test_both(void)
 	CHECK(write(moved[0], "down", 4) == 4 && heard(moved[1], word, 8) == 4);
 	CHECK(write(moved[1], "up", 2) == 2 && heard(moved[0], word, 8) == 2);
 	offer();
-	CHECK(memcmp(token(false), first.p + 2, OFFER_TOKEN) != 0);
-	CHECK(memcmp(token(true), first.p + 2 + OFFER_TOKEN, OFFER_TOKEN) != 0);
-	CHECK(memcmp(token(true), token(false), OFFER_TOKEN) != 0);
-	offer_end();
+	CHECK(memcmp(token(false), first.p + 2, DIRECT_TOKEN) != 0);
+	CHECK(memcmp(token(true), first.p + 2 + DIRECT_TOKEN, DIRECT_TOKEN) != 0);
+	CHECK(memcmp(token(true), token(false), DIRECT_TOKEN) != 0);
+	direct_withdraw();
 	buf_free(&first);
 }
 
 /* A wrong token, a part of the right one, and that of the near side get no answer, and the far side
- * still gets the connection. Bytes behind the token are the link's. */
+ * still gets the connection. Bytes behind the token are the line's. */
 static void
 test_strangers(void)
 {
-	char said[OFFER_TOKEN + 4], word[OFFER_TOKEN];
+	char said[DIRECT_TOKEN + 4], word[DIRECT_TOKEN];
 	int wrong, early, part, right;
 
 	offer();
@@ -156,21 +154,22 @@ test_strangers(void)
 	early = call();
 	part = call();
 	right = call();
-	memcpy(said, token(false), OFFER_TOKEN);
-	said[OFFER_TOKEN - 1] ^= 1;
-	CHECK(write(wrong, said, OFFER_TOKEN) == OFFER_TOKEN && heard(wrong, word, 1) == 0);
-	CHECK(write(early, token(true), OFFER_TOKEN) == OFFER_TOKEN && heard(early, word, 1) == 0);
-	CHECK(write(part, token(false), OFFER_TOKEN - 1) == OFFER_TOKEN - 1);
+	memcpy(said, token(false), DIRECT_TOKEN);
+	said[DIRECT_TOKEN - 1] ^= 1;
+	CHECK(write(wrong, said, DIRECT_TOKEN) == DIRECT_TOKEN && heard(wrong, word, 1) == 0);
+	CHECK(
+	    write(early, token(true), DIRECT_TOKEN) == DIRECT_TOKEN && heard(early, word, 1) == 0);
+	CHECK(write(part, token(false), DIRECT_TOKEN - 1) == DIRECT_TOKEN - 1);
 	CHECK(heard(part, word, 1) == -1 && !ends);
-	memcpy(said, token(false), OFFER_TOKEN);
-	memcpy(said + OFFER_TOKEN, "next", 4);
+	memcpy(said, token(false), DIRECT_TOKEN);
+	memcpy(said + DIRECT_TOKEN, "next", 4);
 	for (size_t i = 0; i < sizeof(said); i++) { /* it may come in pieces */
 		CHECK(write(right, said + i, 1) == 1);
-		if (i < OFFER_TOKEN)
+		if (i < DIRECT_TOKEN)
 			steps();
 	}
-	CHECK(heard(right, word, sizeof(word)) == OFFER_TOKEN);
-	CHECK(memcmp(word, token(true), OFFER_TOKEN) == 0 && ends == 1 && !why_no);
+	CHECK(heard(right, word, sizeof(word)) == DIRECT_TOKEN);
+	CHECK(memcmp(word, token(true), DIRECT_TOKEN) == 0 && ends == 1 && !why_no);
 	CHECK(heard(moved[0], word, 4) == 4 && !memcmp(word, "next", 4));
 	CHECK(heard(part, word, 1) <= 0 && heard(moved[0], word, 1) == -1);
 	close(wrong);
@@ -198,7 +197,7 @@ test_silence(void)
 	steps();
 	CHECK(moved[1] < 0 && strstr(refused.p, "Connection refused"));
 	offer();
-	offer_refused(slice_text("no way"));
+	direct_refused(slice_text("no way"));
 	CHECK(ends == 1 && why_no == ECONNREFUSED);
 }
 
@@ -209,20 +208,20 @@ pretend(const void *said, size_t n, uint64_t ms, const char *why)
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
 	socklen_t size = sizeof(a);
 	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), fd;
-	char word[OFFER_TOKEN];
+	char word[DIRECT_TOKEN];
 
 	CHECK(bind(listener, (const struct sockaddr *)&a, sizeof(a)) == 0);
 	CHECK(listen(listener, 1) == 0);
 	CHECK(getsockname(listener, (struct sockaddr *)&a, &size) == 0);
 	offer();
-	offer_end();
+	direct_withdraw();
 	offered.p[0] = (char)(ntohs(a.sin_port) & 0xff);
 	offered.p[1] = (char)(ntohs(a.sin_port) >> 8);
 	far_gets_offer();
 	steps();
 	fd = accept(listener, NULL, NULL);
-	CHECK(heard(fd, word, sizeof(word)) == OFFER_TOKEN);
-	CHECK(memcmp(word, token(false), OFFER_TOKEN) == 0);
+	CHECK(heard(fd, word, sizeof(word)) == DIRECT_TOKEN);
+	CHECK(memcmp(word, token(false), DIRECT_TOKEN) == 0);
 	if (!said)
 		said = word; /* its own, back */
 	CHECK(write(fd, said, n) == (ssize_t)n);
@@ -249,8 +248,8 @@ main(void)
 	test_both();
 	test_strangers();
 	test_silence();
-	pretend("not the near side", OFFER_TOKEN, 0, "does not know the token");
-	pretend(NULL, OFFER_TOKEN, 0, "does not know the token");
+	pretend("not the near side", DIRECT_TOKEN, 0, "does not know the token");
+	pretend(NULL, DIRECT_TOKEN, 0, "does not know the token");
 	pretend("", 0, REACH_MS, "said nothing for 5 s");
 	pretend("part", 4, REACH_MS, "said nothing for 5 s");
 	for (int i = 0; i < 2; i++)

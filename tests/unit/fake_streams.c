@@ -1,4 +1,4 @@
-/* The transport between two links. */
+/* The transport between two lines. */
 #include "fake_streams.h"
 #include <fcntl.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@ struct loop *loop;
 uint64_t passed_ms;
 int send_buffer;
 
-static char piece[LINK_PIECE];
+static char piece[LINE_PIECE];
 
 /* Replaces libc's: time passes when the test says so. */
 int
@@ -44,7 +44,7 @@ send_numbered(struct side *s, int type, size_t n)
 	uint32_t number = s->sent[type - SMALL]++;
 
 	memset(piece, (char)number, n);
-	link_send(s->l, type, type == BULK, (struct slice){(const char *)&number, sizeof(number)},
+	line_send(s->l, type, type == BULK, (struct slice){(const char *)&number, sizeof(number)},
 	    (struct slice){piece, n});
 }
 
@@ -56,7 +56,7 @@ on_more(void *arg)
 	if (!s->bulk_left)
 		return false;
 	s->bulk_left--;
-	send_numbered(s, BULK, s->whole_pieces ? link_piece(s->l) - 4 : (size_t)rand() % 5000);
+	send_numbered(s, BULK, s->whole_pieces ? line_piece(s->l) - 4 : (size_t)rand() % 5000);
 	return true;
 }
 
@@ -84,7 +84,7 @@ on_back(void *arg, const struct err *why)
 	s->why = why->no;
 }
 
-static const struct link_ops ops = {on_packet, on_more, on_up, on_down, on_back};
+static const struct line_ops ops = {on_packet, on_more, on_up, on_down, on_back};
 
 void
 unplug(int *fd)
@@ -113,7 +113,7 @@ plug(struct side *s)
 {
 	int fd = make_plug(&s->ours);
 
-	link_attach(s->l, fd, fd, (struct slice){0});
+	line_attach(s->l, fd, fd, (struct slice){0});
 }
 
 size_t
@@ -163,13 +163,13 @@ void
 side_new(struct side *s)
 {
 	*s = (struct side){.ours = -1, .direct = -1};
-	s->l = link_new(loop, &ops, s);
+	s->l = line_new(loop, &ops, s);
 }
 
 void
 side_free(struct side *s)
 {
-	link_free(s->l);
+	line_free(s->l);
 	unplug(&s->ours);
 	unplug(&s->direct);
 }
@@ -181,5 +181,5 @@ check_all_came(const struct side *a, const struct side *b)
 		CHECK(a->sent[i] == b->got[i] && a->sent[i] > 0);
 		CHECK(b->sent[i] == a->got[i] && b->sent[i] > 0);
 	}
-	CHECK(link_unacked(a->l) == 0 && link_unacked(b->l) == 0);
+	CHECK(line_unacked(a->l) == 0 && line_unacked(b->l) == 0);
 }

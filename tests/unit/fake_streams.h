@@ -1,14 +1,14 @@
-/* Two sides of a link with the test in between, which carries their data to each other, or does
+/* Two sides of a line with the test in between, which carries their data to each other, or does
  * not. Time passes when the test says so. */
 #ifndef FAKE_STREAMS_H
 #define FAKE_STREAMS_H
-#include "line/link.h"
+#include "line/line.h"
 #include "check.h"
 
-enum { SMALL = LINK_PACKET_MIN, BULK };
+enum { SMALL = LINE_PACKET_MIN, BULK };
 
 struct side {
-	struct link *l;
+	struct line *l;
 	int ours;	     /* the other end of its streams, held by the test; -1: none */
 	int direct;	     /* the same for a connection that it moved to */
 	unsigned connection; /* which one that is, for the test */
@@ -17,19 +17,19 @@ struct side {
 	unsigned ups, downs, backs;
 	int why;
 	uint32_t bulk_left;
-	bool whole_pieces; /* are bulk packets as long as the link wants them? */
+	bool whole_pieces; /* are bulk packets as long as the line wants them? */
 };
 
 extern struct loop *loop;
 extern uint64_t passed_ms;
-extern int send_buffer; /* of the links' sockets, in bytes; 0: the kernel's default */
+extern int send_buffer; /* of the lines' sockets, in bytes; 0: the kernel's default */
 
 void side_new(struct side *s);
 void side_free(struct side *s);
 /* Sends a packet of n bytes, preceded by its number in 4 bytes, which the other side checks. */
 void send_numbered(struct side *s, int type, size_t n);
 void unplug(int *fd);
-/* Returns a socket for a link; the test keeps the other end. */
+/* Returns a socket for a line; the test keeps the other end. */
 int make_plug(int *ours);
 /* Gives the side new streams. */
 void plug(struct side *s);

@@ -1,4 +1,4 @@
-/* Tests of engine/line/link.c: whenever the link moves to another connection and back, each packet
+/* Tests of engine/line/line.c: whenever the line moves to another connection and back, each packet
  * arrives once and in order. */
 #include "fake_streams.h"
 #include <errno.h>
@@ -14,7 +14,7 @@ enum { SEND_BUFFER = 16 << 10 }; /* bytes: packets are sent in parts */
 static bool
 move(struct side *s)
 {
-	return link_attach_direct(s->l, make_plug(&s->direct));
+	return line_attach_direct(s->l, make_plug(&s->direct));
 }
 
 /* Two sides that are connected by their streams. */
@@ -26,7 +26,7 @@ pair_new(struct side *a, struct side *b)
 	plug(a);
 	plug(b);
 	settle(a, b);
-	CHECK(link_is_up(a->l) && link_is_up(b->l));
+	CHECK(line_is_up(a->l) && line_is_up(b->l));
 }
 
 static void
@@ -47,7 +47,7 @@ say_both(struct side *a, struct side *b)
 }
 
 /* All data goes over the other connection and none over the streams, whose end still ends the
- * link. */
+ * line. */
 static void
 test_move(void)
 {
@@ -57,7 +57,7 @@ test_move(void)
 	pair_new(&a, &b);
 	CHECK(move(&a) && move(&b));
 	settle(&a, &b);
-	CHECK(!link_attach_direct(a.l, make_plug(&null)));
+	CHECK(!line_attach_direct(a.l, make_plug(&null)));
 	unplug(&null);
 	say_both(&a, &b);
 	do
@@ -67,13 +67,13 @@ test_move(void)
 	CHECK(a.ups == 2 && a.backs == 0 && a.downs == 0);
 	unplug(&a.ours);
 	step();
-	CHECK(a.downs == 1 && a.backs == 0 && !link_is_up(a.l));
+	CHECK(a.downs == 1 && a.backs == 0 && !line_is_up(a.l));
 	CHECK(read(a.direct, &(char){0}, 1) == 0);
 	CHECK(!move(&a));
 	pair_free(&a, &b);
 }
 
-/* A packet was half written when the link moved: the rest follows on the new connection, and what
+/* A packet was half written when the line moved: the rest follows on the new connection, and what
  * comes next is understood. */
 static void
 test_half_packet(void)
@@ -111,7 +111,7 @@ test_lonely_move(void)
 	CHECK(move(&a));
 	say_both(&a, &b);
 	settle(&a, &b);
-	CHECK(b.got[0] < 2 && !link_is_up(a.l) && link_is_up(b.l));
+	CHECK(b.got[0] < 2 && !line_is_up(a.l) && line_is_up(b.l));
 	unplug(&a.direct);
 	settle(&a, &b);
 	check_all_came(&a, &b);
@@ -133,7 +133,7 @@ test_no_descriptor(void)
 	CHECK(getrlimit(RLIMIT_NOFILE, &before) == 0);
 	none = (struct rlimit){.rlim_max = before.rlim_max};
 	CHECK(setrlimit(RLIMIT_NOFILE, &none) == 0);
-	CHECK(!link_attach_direct(a.l, fd));
+	CHECK(!line_attach_direct(a.l, fd));
 	CHECK(setrlimit(RLIMIT_NOFILE, &before) == 0);
 	CHECK(read(a.direct, &(char){0}, 1) == 0);
 	say_both(&a, &b);
@@ -153,13 +153,13 @@ test_silence(void)
 	CHECK(move(&a) && move(&b));
 	settle(&a, &b);
 	say_both(&a, &b);
-	for (unsigned ms = 0; ms <= 2 * LINK_DEAD_MS && !a.backs; ms += 100, passed_ms += 100) {
+	for (unsigned ms = 0; ms <= 2 * LINE_DEAD_MS && !a.backs; ms += 100, passed_ms += 100) {
 		step();
 		carry_direct(&a, &b, 1 << 16);
 		carry(&a, &b, 1 << 16);
 	}
 	CHECK(a.backs == 1 && a.why == ETIMEDOUT && b.backs == 0);
-	for (unsigned ms = 0; ms < LINK_DEAD_MS / 2; ms += 100, passed_ms += 100)
+	for (unsigned ms = 0; ms < LINE_DEAD_MS / 2; ms += 100, passed_ms += 100)
 		step(); /* the streams have been silent for as long, and get their own time */
 	CHECK(a.downs == 0);
 	settle(&a, &b);
@@ -255,8 +255,8 @@ test_moves(void)
 	for (int round = 0; round < ROUNDS; round++) {
 		a.bulk_left += (uint32_t)rand() % 3;
 		b.bulk_left += (uint32_t)rand() % 3;
-		link_more(a.l);
-		link_more(b.l);
+		line_more(a.l);
+		line_more(b.l);
 		disturb(&a, &b);
 		for (int i = rand() % 6; i > 0; i--) {
 			size_t n = (size_t)rand() % 60000 + 1;

@@ -1,5 +1,5 @@
-/* Tests of engine/line/link.c: each packet arrives once and in order, wherever streams break; bulk
- * keeps to its window and leaves room on a slow link; malformed data ends a stream. */
+/* Tests of engine/line/line.c: each packet arrives once and in order, wherever streams break; bulk
+ * keeps to its window and leaves room on a slow connection; malformed data ends a stream. */
 #include "fake_streams.h"
 #include <errno.h>
 #include <signal.h>
@@ -69,7 +69,7 @@ test_window(void)
 	plug(&b);
 	settle(&a, &b);
 	a.bulk_left = UINT32_MAX;
-	link_more(a.l);
+	line_more(a.l);
 	for (int i = 0; i < 200; i++) {
 		char waste[1 << 16];
 
@@ -78,7 +78,7 @@ test_window(void)
 			;
 	}
 	made = a.sent[1];
-	CHECK(made > 0 && made * 5000ull < 8ull * LINK_PIECE);
+	CHECK(made > 0 && made * 5000ull < 8ull * LINE_PIECE);
 	step();
 	CHECK(a.sent[1] == made);
 	a.bulk_left = 0;
@@ -86,7 +86,8 @@ test_window(void)
 	side_free(&b);
 }
 
-/* Carries as much as a link of this rate does in a millisecond; it arrives after the latency. */
+/* Carries as much as a connection of this rate does in a millisecond; it arrives after the latency.
+ */
 static void
 carry_slowly(struct side *from, struct side *to, struct transit *t)
 {
@@ -98,7 +99,8 @@ carry_slowly(struct side *from, struct side *to, struct transit *t)
 	ms->n = n > 0 ? (size_t)n : 0;
 }
 
-/* Next to endless bulk a small packet is delayed only a little, and the link's capacity is used. */
+/* Next to endless bulk a small packet is delayed only a little, and the connection's capacity is
+ * used. */
 static void
 check_slow(size_t bytes_in_ms, unsigned latency_ms)
 {
@@ -116,7 +118,7 @@ check_slow(size_t bytes_in_ms, unsigned latency_ms)
 	there = back = (struct transit){.rate = bytes_in_ms, .latency_ms = latency_ms};
 	a.bulk_left = UINT32_MAX;
 	a.whole_pieces = true;
-	link_more(a.l);
+	line_more(a.l);
 	for (; passed_ms < end; passed_ms++) {
 		if (passed_ms >= warm && b.got[0] == a.sent[0] && passed_ms >= sent + BETWEEN_MS) {
 			send_numbered(&a, SMALL, 10);
@@ -147,7 +149,7 @@ check_nonsense(const char *bytes, size_t n)
 	CHECK(write(a.ours, bytes, n) == (ssize_t)n);
 	step();
 	CHECK(a.downs == 1 && a.why == EBADMSG);
-	CHECK(!link_is_up(a.l));
+	CHECK(!line_is_up(a.l));
 	side_free(&a);
 }
 
@@ -191,8 +193,8 @@ test_end(void)
 	step();
 	CHECK(a.downs == 1 && a.why == 0);
 	send_numbered(&a, SMALL, 10); /* it stays queued */
-	CHECK(link_unacked(a.l) == 1);
-	link_free(a.l);
+	CHECK(line_unacked(a.l) == 1);
+	line_free(a.l);
 }
 
 int

@@ -1,6 +1,6 @@
-/* The session's directory and socket, and the small process that each connection leaves there. */
+/* The stay's directory and socket, and the small process that each connection leaves there. */
 #define _GNU_SOURCE
-#include "line/session.h"
+#include "line/stay.h"
 #include "signal_name.h"
 #include <dirent.h>
 #include <errno.h>
@@ -25,7 +25,8 @@ enum {
 	SECRET_BYTES = SECRET_SIZE / 2,
 	ATTACH_MS = 20000, /* for a connection to send the secret */
 	FILES_AT_ONCE = 8, /* that nftw(3) may open */
-	BACKLOG = 8
+	BACKLOG = 8,
+	LINGER_MAX = 1000000000 /* seconds */
 };
 
 static int
@@ -41,7 +42,7 @@ remove_tree(const char *dir)
 	nftw(dir, remove_one, FILES_AT_ONCE, FTW_DEPTH | FTW_PHYS);
 }
 
-/* Removes the directories of sessions whose process was killed: their lock is free. */
+/* Removes the directories of stays whose process was killed: their lock is free. */
 static void
 remove_dead(const char *parent, const char *prefix)
 {
@@ -67,10 +68,10 @@ remove_dead(const char *parent, const char *prefix)
 		closedir(d);
 }
 
-/* The lock file gets its name once it is locked: another session that starts now must not take this
+/* The lock file gets its name once it is locked: another stay that starts now must not take this
  * one for dead. */
 static int
-make_lock(struct session *s, struct err *e)
+make_lock(struct stay *s, struct err *e)
 {
 	char *unlocked = xasprintf("%s/lock.new", s->dir), *lock = xasprintf("%s/lock", s->dir);
 
@@ -83,7 +84,7 @@ make_lock(struct session *s, struct err *e)
 }
 
 static int
-make_secret(struct session *s, struct err *e)
+make_secret(struct stay *s, struct err *e)
 {
 	unsigned char bytes[SECRET_BYTES];
 
@@ -106,7 +107,7 @@ address_in(int dirfd)
 }
 
 static int
-make_socket(struct session *s, struct err *e)
+make_socket(struct stay *s, struct err *e)
 {
 	int dirfd = open(s->dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	const struct sockaddr_un a = address_in(dirfd);
@@ -122,7 +123,7 @@ make_socket(struct session *s, struct err *e)
 }
 
 int
-session_check_streams(struct err *e)
+stay_check_streams(struct err *e)
 {
 	static const char *const names[] = {"input", "output"};
 	int epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -140,9 +141,9 @@ session_check_streams(struct err *e)
 	return -e->no;
 }
 
-/* Makes the session's directory, in the first place where one can be made. */
+/* Makes the stay's directory, in the first place where one can be made. */
 static int
-make_dir(struct session *s, struct err *e)
+make_dir(struct stay *s, struct err *e)
 {
 	const char *parent;
 	char host[HOST_NAME_MAX + 1] = "", *prefix;
@@ -168,19 +169,19 @@ make_dir(struct session *s, struct err *e)
 }
 
 int
-session_open(struct session *s, struct err *e)
+stay_open(struct stay *s, struct err *e)
 {
 	if (make_dir(s, e) < 0)
 		return -e->no;
 	if (make_lock(s, e) == 0 && make_secret(s, e) == 0)
 		make_socket(s, e);
 	if (e->no)
-		session_remove(s);
+		stay_remove(s);
 	return -e->no;
 }
 
 void
-session_remove(struct session *s)
+stay_remove(struct stay *s)
 {
 	remove_tree(s->dir);
 }
@@ -189,7 +190,7 @@ session_remove(struct session *s)
 
 /* A connection that has not sent the secret yet. It gives up by itself (ATTACH_MS). */
 struct caller {
-	struct session *session;
+	struct stay *stay;
 	int fd;
 	struct watch *watch;
 };
@@ -227,7 +228,7 @@ static void
 on_word(void *arg, uint32_t events)
 {
 	struct caller *c = arg;
-	struct session *s = c->session;
+	struct stay *s = c->stay;
 	int fd = c->fd, streams[2];
 	char said[SECRET_SIZE];
 
@@ -235,8 +236,8 @@ on_word(void *arg, uint32_t events)
 	free(c);
 	if (!receive(fd, said, streams)) {
 		close(fd);
-	} else if (!line_is_secret(said, s->secret, SECRET_SIZE)) {
-		note("a connection did not know the session's secret");
+	} else if (!same_secret(said, s->secret, SECRET_SIZE)) {
+		note("a connection did not know the secret");
 		close(streams[0]);
 		close(streams[1]);
 		close(fd);
@@ -249,7 +250,7 @@ on_word(void *arg, uint32_t events)
 static void
 on_connection(void *arg, uint32_t events)
 {
-	struct session *s = arg;
+	struct stay *s = arg;
 	/* cppcheck-suppress nullPointer ; nobody's name is wanted */
 	int fd = accept4(s->listener, NULL, NULL, SOCK_CLOEXEC);
 	struct caller *c;
@@ -257,12 +258,12 @@ on_connection(void *arg, uint32_t events)
 	if (fd < 0)
 		return;
 	c = xmalloc(sizeof(*c));
-	*c = (struct caller){.session = s, .fd = fd};
+	*c = (struct caller){.stay = s, .fd = fd};
 	c->watch = loop_fd(s->loop, fd, EPOLLIN, on_word, c);
 }
 
 void
-session_listen(struct session *s, struct loop *loop, void (*attached)(int rfd, int wfd, int waiter))
+stay_listen(struct stay *s, struct loop *loop, void (*attached)(int rfd, int wfd, int waiter))
 {
 	s->attached = attached;
 	s->loop = loop;
@@ -270,7 +271,7 @@ session_listen(struct session *s, struct loop *loop, void (*attached)(int rfd, i
 }
 
 int
-session_signal(int waiter)
+stay_signal(int waiter)
 {
 	unsigned char signo;
 
@@ -304,12 +305,12 @@ pass_signal(int signals, int waiter)
 }
 
 int
-session_wait(int waiter)
+stay_wait(int waiter)
 {
 	struct pollfd p[] = {{waiter, POLLIN, 0}, {watch_signals(), POLLIN, 0}};
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
-	/* the session owns the streams: they must end when it closes them */
+	/* the far end owns the streams: they must end when it closes them */
 	dup2(null, 0);
 	dup2(null, 1);
 	while (!p[0].revents)
@@ -359,7 +360,7 @@ hand_over(int fd, char secret[SECRET_SIZE])
 	return sendmsg(fd, &mh, MSG_NOSIGNAL) == SECRET_SIZE;
 }
 
-/* Once a session has removed its directory, another user can make one of that name. */
+/* Once a stay has removed its directory, another user can make one of that name. */
 static bool
 is_own(int dirfd)
 {
@@ -369,7 +370,7 @@ is_own(int dirfd)
 }
 
 int
-session_attach(const char *dir)
+stay_attach(const char *dir)
 {
 	int dirfd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	const struct sockaddr_un a = address_in(dirfd);
@@ -385,5 +386,17 @@ session_attach(const char *dir)
 	fflush(stdout);
 	if (!read_secret(secret) || !hand_over(fd, secret))
 		return 1;
-	return session_wait(fd);
+	return stay_wait(fd);
+}
+
+bool
+stay_linger(const char *seconds, uint64_t *ms)
+{
+	char *rest;
+	double s = strtod(seconds, &rest);
+
+	if (rest == seconds || *rest || !(s >= 0 && s <= LINGER_MAX))
+		return false;
+	*ms = (uint64_t)(s * MS_PER_S);
+	return true;
 }

@@ -1,5 +1,5 @@
 /* Packets on one pair of byte streams. */
-#include "line/channel.h"
+#include "line/carrier.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -13,7 +13,7 @@ enum {
 };
 
 void
-channel_close(struct channel *c)
+carrier_close(struct carrier *c)
 {
 	loop_fd_del(c->in);
 	loop_fd_del(c->out);
@@ -30,18 +30,18 @@ channel_close(struct channel *c)
 
 /* The streams are no longer usable. */
 static void
-end(struct channel *c, const struct err *why)
+end(struct carrier *c, const struct err *why)
 {
 	if (c->rfd < 0)
 		return;
-	channel_close(c);
+	carrier_close(c);
 	c->ops->ended(c, why);
 }
 
 /* ---- sending ---- */
 
 void
-channel_header(char *p, size_t size, int type)
+carrier_header(char *p, size_t size, int type)
 {
 	for (int i = 0; i < 4; i++)
 		p[i] = (char)(size >> (8 * i));
@@ -49,18 +49,18 @@ channel_header(char *p, size_t size, int type)
 }
 
 void
-channel_word(struct channel *c, int type, uint64_t v)
+carrier_word(struct carrier *c, int type, uint64_t v)
 {
-	char header[CHANNEL_HEADER];
+	char header[CARRIER_HEADER];
 
-	channel_header(header, CHANNEL_HEADER + sizeof(v), type);
-	buf_add(&c->between, header, CHANNEL_HEADER);
+	carrier_header(header, CARRIER_HEADER + sizeof(v), type);
+	buf_add(&c->between, header, CARRIER_HEADER);
 	for (size_t i = 0; i < sizeof(v); i++)
 		buf_addc(&c->between, (char)(v >> (CHAR_BIT * i)));
 }
 
 void
-channel_finish(struct channel *c, const char *p, size_t n)
+carrier_finish(struct carrier *c, const char *p, size_t n)
 {
 	buf_clear(&c->between); /* none of them is partly written: a packet was in progress */
 	buf_add(&c->between, p, n);
@@ -69,13 +69,13 @@ channel_finish(struct channel *c, const char *p, size_t n)
 static void
 on_writable(void *arg, uint32_t events)
 {
-	struct channel *c = arg;
+	struct carrier *c = arg;
 
 	c->ops->room(c);
 }
 
 bool
-channel_write(struct channel *c, const char *p, size_t n, size_t *done)
+carrier_write(struct carrier *c, const char *p, size_t n, size_t *done)
 {
 	while (*done < n) {
 		ssize_t w = write(c->wfd, p + *done, n - *done);
@@ -87,7 +87,7 @@ channel_write(struct channel *c, const char *p, size_t n, size_t *done)
 		if (w < 0) {
 			/* the reading side notices breakage, and gets the last words */
 			if (errno != EAGAIN)
-				channel_rest(c);
+				carrier_rest(c);
 			return false;
 		}
 		*done += (size_t)w;
@@ -96,9 +96,9 @@ channel_write(struct channel *c, const char *p, size_t n, size_t *done)
 }
 
 bool
-channel_flush(struct channel *c)
+carrier_flush(struct carrier *c)
 {
-	if (!channel_write(c, c->between.p, c->between.n, &c->between_done))
+	if (!carrier_write(c, c->between.p, c->between.n, &c->between_done))
 		return false;
 	buf_clear(&c->between);
 	c->between_done = 0;
@@ -106,7 +106,7 @@ channel_flush(struct channel *c)
 }
 
 void
-channel_rest(struct channel *c)
+carrier_rest(struct carrier *c)
 {
 	loop_fd_del(c->out);
 	c->out = NULL;
@@ -124,24 +124,24 @@ size_of(const char *header)
 
 /* Delivers the complete packets. */
 static int
-give_packets(struct channel *c, struct err *e)
+give_packets(struct carrier *c, struct err *e)
 {
 	unsigned opened = c->opened;
 	size_t at = 0;
 
-	while (c->got.n - at >= CHANNEL_HEADER) {
+	while (c->got.n - at >= CARRIER_HEADER) {
 		const char *p = c->got.p + at;
 		size_t n = size_of(p);
-		struct slice body = {p + CHANNEL_HEADER, n - CHANNEL_HEADER};
+		struct slice body = {p + CARRIER_HEADER, n - CARRIER_HEADER};
 		int r;
 
-		if (n < CHANNEL_HEADER || n > PACKET_SIZE_MAX)
+		if (n < CARRIER_HEADER || n > PACKET_SIZE_MAX)
 			return fail(e, EBADMSG,
-			    "link: what came is no packet: something else writes to its stream");
+			    "line: what came is no packet: something else writes to its stream");
 		if (c->got.n - at < n)
 			break;
 		at += n;
-		r = c->ops->packet(c, (unsigned char)p[CHANNEL_HEADER - 1], body, e);
+		r = c->ops->packet(c, (unsigned char)p[CARRIER_HEADER - 1], body, e);
 		if (c->rfd < 0 || c->opened != opened)
 			return 0; /* closed in the meantime: the buffer is gone */
 		if (r < 0)
@@ -155,7 +155,7 @@ give_packets(struct channel *c, struct err *e)
 
 /* Bytes have arrived. */
 static void
-took(struct channel *c)
+took(struct carrier *c)
 {
 	unsigned opened = c->opened;
 	struct err e = {0};
@@ -170,7 +170,7 @@ took(struct channel *c)
 static void
 on_readable(void *arg, uint32_t events)
 {
-	struct channel *c = arg;
+	struct carrier *c = arg;
 	struct err e = {0};
 	ssize_t n = read(c->rfd, buf_reserve(&c->got, READ_SIZE), READ_SIZE);
 
@@ -179,13 +179,13 @@ on_readable(void *arg, uint32_t events)
 		took(c);
 	} else if (n == 0 || (errno != EAGAIN && errno != EINTR)) {
 		if (n < 0)
-			fail_errno(&e, "link");
+			fail_errno(&e, "line");
 		end(c, &e);
 	}
 }
 
 bool
-channel_open(struct channel *c, int rfd, int wfd)
+carrier_open(struct carrier *c, int rfd, int wfd)
 {
 	/* the loop allows one watch per descriptor number */
 	if (rfd == wfd)
@@ -203,7 +203,7 @@ channel_open(struct channel *c, int rfd, int wfd)
 }
 
 void
-channel_early(struct channel *c, struct slice bytes)
+carrier_early(struct carrier *c, struct slice bytes)
 {
 	buf_add(&c->got, bytes.p, bytes.n);
 	took(c);
