@@ -5,6 +5,7 @@
 #include "base/stderr_of.h"
 #include "front/listing.h"
 #include "group/group.h"
+#include "group/host.h"
 #include "group/host_notice.h"
 #include "group/hosts.h"
 #include "group/journal.h"

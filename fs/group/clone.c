@@ -2,7 +2,7 @@
 #include "group/clone.h"
 #include "base/daemon.h"
 #include "group/external.h"
-#include "group/hosts.h"
+#include "group/host.h"
 #include "group/journal.h"
 #include "group/rank.h"
 #include "group/rank_set.h"
@@ -156,7 +156,7 @@ clone_read(struct task *w, clone_fn *fn)
 	struct pull_rank *rank = xcalloc(1, sizeof(*rank));
 	struct clone *c = w->payload.clone;
 
-	*rank = (struct pull_rank){k->number, rank_agent(k), k->slot, hosts_local_pid(k), false};
+	*rank = (struct pull_rank){k->number, rank_agent(k), k->slot, host_local_pid(k), false};
 	c->fn = fn;
 	c->pull = pull_new(rank, 1, &name);
 	pull_to_host(c->pull);

@@ -1,8 +1,7 @@
 /* Compares what the hosts of a group have, and chooses the backend. */
 #include "group/facts.h"
 #include "group/external.h"
-#include "group/host_env.h"
-#include "group/hosts.h"
+#include "group/host.h"
 #include "group/journal.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -145,7 +144,7 @@ facts_addresses(const struct group *g, struct buf *out)
 {
 	const struct facts *f;
 	size_t start = out->n;
-	bool all = host_env_is_private(g);
+	bool all = hosts_private(g);
 
 	for (int i = 0; i < g->size; i++)
 		all |= external_is(&g->ranks[i]);

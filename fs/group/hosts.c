@@ -1,9 +1,8 @@
 /* Places ranks on hosts, and holds the hosts' agents. */
 #include "group/hosts.h"
 #include "base/daemon.h"
+#include "group/host.h"
 #include "host/agent.h"
-#include "host/host_gpus.h"
-#include "host/launcher.h"
 #include "host/zygotes.h"
 #include "signal_name.h"
 #include <errno.h>
@@ -76,55 +75,6 @@ hosts_free(struct group *g)
 	g->hosts = (struct group_hosts){0};
 }
 
-bool
-hosts_named(const struct group *g)
-{
-	return g->hosts.n > 0 && *g->hosts.list[0]->name;
-}
-
-bool
-hosts_here(const struct group *g)
-{
-	return !hosts_named(g) || strcmp(g->set.hosts.launcher, LAUNCHER_HERE) == 0;
-}
-
-struct host *
-hosts_of_rank(const struct rank *k)
-{
-	return k->host || hosts_named(k->g) ? k->host : k->g->hosts.list[0];
-}
-
-struct agent *
-hosts_reporter(const struct host *h)
-{
-	return *h->name ? h->agent : agent_here();
-}
-
-int
-hosts_gpus(
-    const struct host *h, const char *words, struct gpus *out, struct nvml_gpu **own, struct err *e)
-{
-	*own = NULL;
-	return *h->name ? gpus_unlisted(words, own, out, e) : host_gpus_here(words, out, e);
-}
-
-void
-hosts_blame(const struct host *h, struct err *e)
-{
-	struct err why = *e;
-
-	if (*h->name)
-		fail(e, why.no, "host %s: %.900s", h->name, why.text);
-}
-
-pid_t
-hosts_local_pid(const struct rank *k)
-{
-	const struct agent *a = rank_agent(k);
-
-	return a && a->here ? k->pid : 0;
-}
-
 long
 hosts_slots(const struct group *g)
 {
@@ -183,12 +133,11 @@ check_living(const struct group *g, const struct hostlist_index *to, struct err 
 			return fail(e, EINVAL,
 			    "hosts: the store where the ranks meet is on %s: name it, or stop the "
 			    "group",
-			    *h->name ? h->name : "this machine");
+			    host_in_words(h));
 		if (slots < h->living)
 			return fail(e, EINVAL,
 			    "hosts: %d rank%s on %s: name it with that many, or stop the group",
-			    h->living, h->living == 1 ? " lives" : "s live",
-			    *h->name ? h->name : "this machine");
+			    h->living, h->living == 1 ? " lives" : "s live", host_in_words(h));
 	}
 	return 0;
 }
@@ -290,12 +239,7 @@ static int
 open_agent(const struct group *g, struct host *h, struct err *e)
 {
 	const struct settings *s = &g->set;
-	bool here = strcmp(s->hosts.launcher, LAUNCHER_HERE) == 0;
-	struct agent_spec spec = {.host = h->name,
-	    .launcher = s->hosts.launcher,
-	    .engine = here ? "" : s->hosts.engine,
-	    .linger = here ? 0 : s->hosts.linger};
-	struct agent *a = agent_of(*h->name ? &spec : &agent_spec_here, e);
+	struct agent *a = host_agent(g, h, e);
 	char *env;
 
 	if (!a)
@@ -420,10 +364,10 @@ check_gpus_of(const struct group *g, const struct host *h, struct err *e)
 	const char *words = g->set.gpus;
 	struct nvml_gpu *own;
 	struct gpus gpus;
-	int r = hosts_gpus(h, words, &gpus, &own, e);
+	int r = host_choose_gpus(h, words, &gpus, &own, e);
 
 	free(own);
-	if (r < 0 || !*h->name)
+	if (r < 0 || !host_is_named(h))
 		return r < 0 ? r : gpus_check_size(&gpus, g->set.size, words, e);
 	if (!gpus.n || h->ranks <= gpus.n)
 		return 0;
@@ -563,7 +507,7 @@ all_unwanted(const struct agent *a)
 /* Drops the hosts that match, until the group is no longer ending: the end of its last process may
  * start others. */
 static void
-give_up(struct group *g, bool (*is)(const struct agent *a), void (*drop)(struct host *h))
+give_up(struct group *g, bool (*is)(const struct host *h), void (*drop)(struct host *h))
 {
 	if (!is_ending(g))
 		return;
@@ -571,15 +515,15 @@ give_up(struct group *g, bool (*is)(const struct agent *a), void (*drop)(struct 
 	for (int i = 0; i < g->hosts.n && is_ending(g); i++) {
 		struct host *h = g->hosts.list[i];
 
-		if (!hosts_agent_gone(h) && is(h->agent) && all_unwanted(h->agent))
+		if (!hosts_agent_gone(h) && is(h) && all_unwanted(h->agent))
 			drop(h);
 	}
 }
 
 static bool
-is_connecting(const struct agent *a)
+is_connecting(const struct host *h)
 {
-	return !a->here && !a->hello;
+	return host_is_far(h) && !h->agent->hello;
 }
 
 static void
@@ -597,7 +541,7 @@ hosts_end_connecting(struct group *g)
 }
 
 static bool
-is_any(const struct agent *a)
+is_any(const struct host *h)
 {
 	return true;
 }

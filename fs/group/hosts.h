@@ -6,30 +6,12 @@
 #ifndef HOSTS_H
 #define HOSTS_H
 #include "group/group.h"
-#include "host/gpus.h"
 #include "host/hostlist.h"
 
 /* Starts with this machine only. */
 void hosts_init(struct group *g);
 /* Releases all agents. No rank may have a process. */
 void hosts_free(struct group *g);
-/* Has the group named hosts? */
-bool hosts_named(const struct group *g);
-/* The host of a rank: where it was placed, or else the one that has room for all; NULL: none. */
-struct host *hosts_of_rank(const struct rank *k);
-/* The agent that says which GPUs a host has; NULL: it was never started. */
-struct agent *hosts_reporter(const struct host *h);
-/* The GPUs of a host that words name, as its ranks are told. Other hosts are not asked: *own, which
- * the caller frees, has the words as they are. Returns 0, or -errno with *e set. */
-int hosts_gpus(const struct host *h, const char *words, struct gpus *out, struct nvml_gpu **own,
-    struct err *e);
-/* Prefixes an error with the name of the host that it is of. */
-void hosts_blame(const struct host *h, struct err *e);
-/* Are all of them this machine? */
-bool hosts_here(const struct group *g);
-/* The pid of a rank's process if it runs on this machine; 0 if it runs elsewhere or does not exist.
- * Everything that reads /proc or the memory of a rank must use this. */
-pid_t hosts_local_pid(const struct rank *k);
 /* The number of ranks that all hosts together have room for. */
 long hosts_slots(const struct group *g);
 

@@ -5,6 +5,7 @@
 #include "group/events.h"
 #include "group/external.h"
 #include "group/facts.h"
+#include "group/host.h"
 #include "group/hosts.h"
 #include "group/journal.h"
 #include "group/queue.h"

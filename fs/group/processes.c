@@ -7,7 +7,7 @@
 #include "group/events.h"
 #include "group/external.h"
 #include "group/facts.h"
-#include "group/host_text.h"
+#include "group/host.h"
 #include "group/hosts.h"
 #include "group/journal.h"
 #include "group/lifecycle.h"
@@ -101,7 +101,8 @@ spawn_missing(struct group *g)
 		store_spawn(g);
 	for (int i = 0; i < g->size; i++)
 		if (g->ranks[i].slot == NO_SLOT && !external_is(&g->ranks[i])) {
-			journal_event(g, "rank %d placed host=%s", i, host_text_name(&g->ranks[i]));
+			journal_event(
+			    g, "rank %d placed host=%s", i, host_label(host_of_rank(&g->ranks[i])));
 			rank_spawn(&g->ranks[i]);
 		}
 }
@@ -113,7 +114,7 @@ lack(struct group *g, const struct err *why)
 	struct buf lacking = {0};
 	struct err e = {0};
 
-	host_text_lacking(g, &lacking);
+	hosts_lacking(g, &lacking);
 	fail(&e, EHOSTDOWN,
 	    "%s; without a place: %s. Name other hosts (echo hosts a:2 c:2 > %s/ctl), or write "
 	    "recover to try the same ones again",

@@ -8,6 +8,7 @@
 #include "group/external.h"
 #include "group/facts.h"
 #include "group/hooks.h"
+#include "group/host.h"
 #include "group/hosts.h"
 #include "group/journal.h"
 #include "group/last_words.h"
@@ -122,7 +123,7 @@ wanted_size(const struct group *g)
 	if (hosts_named(g))
 		return (int)MIN(hosts_slots(g), (long)MAX_RANKS);
 	/* the words were valid when they were set; if no GPUs can be chosen now, the default */
-	if (hosts_gpus(g->hosts.list[0], g->set.gpus, &gpus, &own, &e) < 0)
+	if (host_choose_gpus(g->hosts.list[0], g->set.gpus, &gpus, &own, &e) < 0)
 		return NO_GPUS_SIZE;
 	return gpus_default_size(&gpus);
 }
@@ -391,7 +392,6 @@ on_output(struct rank *k, struct msg *m)
 static void
 on_dropped(struct rank *k, struct msg *m)
 {
-	const struct agent *a = rank_agent(k);
 	uint64_t bytes;
 	uint8_t why;
 
@@ -401,7 +401,7 @@ on_dropped(struct rank *k, struct msg *m)
 		journal_event(
 		    k->g, "output-unsent rank=%d bytes=%llu", k->number, (unsigned long long)bytes);
 	else
-		output_lost(k, bytes, a && !a->here ? k->host->name : NULL, NULL);
+		output_lost(k, bytes, host_is_far(k->host) ? k->host->name : NULL, NULL);
 }
 
 static void

@@ -3,8 +3,7 @@
 #include "group/events.h"
 #include "group/external.h"
 #include "group/facts.h"
-#include "group/host_env.h"
-#include "group/hosts.h"
+#include "group/host.h"
 #include "group/output.h"
 #include "group/rank.h"
 #include <signal.h>
@@ -31,7 +30,7 @@ on_spawned(void *arg, struct msg *m, const struct err *e, struct slice trace)
 
 		if (slot == NO_SLOT)
 			return; /* it ended with its agent, which is reported elsewhere */
-		hosts_blame(k->host, &why);
+		host_blame(k->host, &why);
 		rank_gone(k, &why);
 		agent_slot_free(rank_agent(k), slot, &why);
 		k->died_as = R_NONE;

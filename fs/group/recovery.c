@@ -3,7 +3,7 @@
 #include "base/daemon.h"
 #include "group/events.h"
 #include "group/external.h"
-#include "group/host_env.h"
+#include "group/host.h"
 #include "group/journal.h"
 #include "group/rank.h"
 #include "group/rank_request.h"
@@ -276,19 +276,17 @@ unblock_stuck(struct group *g)
 static void
 add_store(const struct group *g, struct buf *out)
 {
-	const char *host = g->store.host ? g->store.host->name : "";
-
-	if (!store_wanted(g) || host_env_is_private(g))
+	if (!store_wanted(g) || hosts_private(g))
 		return;
 	buf_addf(
-	    out, "; they look for the store, which is on %s, at ", *host ? host : "this machine");
+	    out, "; they look for the store, which is on %s, at ", host_in_words(g->store.host));
 	host_env_master(g, out);
 	buf_addf(out, " port %u", g->store.port);
 	if (*g->set.hosts.master_addr && g->store.moved)
 		buf_addf(out,
 		    " (master_addr), but it has moved there from a lost host: stop, and set "
 		    "master_addr to an address of %s, or to auto",
-		    host);
+		    host_in_words(g->store.host));
 }
 
 static bool

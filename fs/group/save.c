@@ -5,7 +5,7 @@
 #include "group/cell.h"
 #include "group/events.h"
 #include "group/external.h"
-#include "group/hosts.h"
+#include "group/host.h"
 #include "group/journal.h"
 #include "group/queue.h"
 #include "group/steer.h"

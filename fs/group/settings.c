@@ -8,6 +8,7 @@
 #include "group/cell.h"
 #include "group/events.h"
 #include "group/external.h"
+#include "group/host.h"
 #include "group/hosts.h"
 #include "group/journal.h"
 #include "group/lifecycle.h"
@@ -267,7 +268,7 @@ do_gpus(struct verb_call *c)
 	char *words = words_of(c, ",");
 	struct nvml_gpu *own;
 	struct gpus gpus;
-	int r = hosts_gpus(group_of(c)->hosts.list[0], words, &gpus, &own, c->e);
+	int r = host_choose_gpus(group_of(c)->hosts.list[0], words, &gpus, &own, c->e);
 
 	free(own);
 	if (r == 0) {

@@ -1,6 +1,7 @@
 /* Checks the prerequisites of a start, and prepares it. */
 #include "group/start.h"
 #include "group/external.h"
+#include "group/host.h"
 #include "group/hosts.h"
 #include "group/journal.h"
 #include "group/queue.h"
@@ -50,14 +51,14 @@ start_make_ranks(struct group *g)
 void
 start_tell_preload(struct group *g, const struct host *h)
 {
-	const char *named = *h->name ? h->name : NULL;
+	bool named = host_is_named(h);
 	struct err e;
 
 	for (const char *line = zygotes_not_preloaded(h->agent, h->zygote); *line;) {
 		int n = (int)strcspn(line, "\n");
 
 		fail(&e, EREMOTEIO, "%.*s%s%s", MIN(n, 700), line, named ? " on host " : "",
-		    named ? named : "");
+		    named ? h->name : "");
 		journal_fail(g, &e, "preload");
 		journal_event(g, "preload-failed %s", e.text);
 		line += n + (line[n] == '\n');

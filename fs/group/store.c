@@ -2,7 +2,7 @@
 #include "group/store.h"
 #include "group/events.h"
 #include "group/facts.h"
-#include "group/host_env.h"
+#include "group/host.h"
 #include "group/hosts.h"
 #include "group/journal.h"
 #include "group/rank_request.h"
@@ -90,7 +90,7 @@ on_store_spawned(void *arg, struct msg *m, const struct err *e, struct slice tra
 	if (!m && g->store.slot != NO_SLOT && !hosts_agent_gone(g->store.host)) {
 		struct err why = *e;
 
-		hosts_blame(g->store.host, &why);
+		host_blame(g->store.host, &why);
 		agent_slot_free(g->store.host->agent, g->store.slot, &why);
 		store_gone(g, &why);
 	} else if (m && wire_unpack(m, Rspawn, NULL, &pid, &how) == 0) {
@@ -130,7 +130,7 @@ store_spawn(struct group *g)
 	if (g->store.port)
 		buf_addf(&env, "DDIP_STORE_PORT=%u%c", g->store.port, 0);
 	host_env_master(g, &master);
-	if (host_env_is_private(g))
+	if (hosts_private(g))
 		buf_addf(&env, "DDIP_STORE=store%c", 0);
 	else
 		buf_addf(&env, "DDIP_STORE_ADDR=%s%c", strchr(master.p, ':') ? "::" : "0.0.0.0", 0);

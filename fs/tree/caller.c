@@ -1,7 +1,7 @@
 /* Recognises requests that come from ranks: which rank, and whether it would wait for itself. */
 #include "tree/caller.h"
 #include "group/cell.h"
-#include "group/hosts.h"
+#include "group/host.h"
 #include "group/queue.h"
 #include "group/registry.h"
 #include "group/task.h"
@@ -34,7 +34,7 @@ rank_of_pid(pid_t pid)
 
 	TAILQ_FOREACH (g, &groups, link)
 		for (int i = 0; i < g->size; i++)
-			if (hosts_local_pid(&g->ranks[i]) == pid)
+			if (host_local_pid(&g->ranks[i]) == pid)
 				return &g->ranks[i];
 	return NULL;
 }

@@ -1,10 +1,10 @@
 /* rankK/env: the environment for a process of another program that joins the group as this rank. */
 #include "tree/env_file.h"
+#include "group/host.h"
 #include "group/lifecycle.h"
 #include "group/rank.h"
 #include "group/rank_request.h"
 #include "group/recovery.h"
-#include "group/host_env.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +49,7 @@ env_file_text(const struct place *at, struct buf *out, struct err *e)
 		    "%s has no store to meet at: backend none, or a python without torch", g->name);
 	rank_env(k, out);
 	host_env_gpus(k, out);
-	if (host_env_is_private(g))
+	if (hosts_private(g))
 		add_interface(&g->set, out);
 	for (size_t i = from; i < out->n; i++)
 		if (out->p[i] == '\0')

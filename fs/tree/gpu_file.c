@@ -3,7 +3,7 @@
  * waits until NVML has been queried again.
  */
 #include "tree/gpu_file.h"
-#include "group/hosts.h"
+#include "group/host.h"
 #include "host/host_gpus.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -65,8 +65,9 @@ add_comments(struct buf *out, const struct gpus *gpus, const char *where, const 
 static void
 add_host(struct buf *out, const struct group *g, const struct host *h)
 {
-	const struct agent *a = hosts_reporter(h);
-	const char *of = *h->name ? " of host " : "", *column = *h->name ? " host=" : "";
+	const struct agent *a = host_reporter(h);
+	bool named = host_is_named(h);
+	const char *of = named ? " of host " : "", *column = named ? " host=" : "";
 	char *where = xasprintf("%s%s", of, h->name), label[GPUS_LABEL];
 	struct gpus gpus;
 	struct err why;
@@ -89,7 +90,7 @@ add_host(struct buf *out, const struct group *g, const struct host *h)
 static bool
 is_used(const struct host *h)
 {
-	return !*h->name || (h->ranks && h->agent);
+	return !host_is_named(h) || (h->ranks && h->agent);
 }
 
 int
@@ -106,14 +107,14 @@ gpu_file_text(const struct place *at, struct buf *out, struct err *e)
 static const struct nvml_gpu *
 gpu_of(const struct rank *k)
 {
-	const struct host *h = hosts_of_rank(k);
+	const struct host *h = host_of_rank(k);
 	int number = k->host ? k->local_rank : k->number;
 	struct gpus gpus;
 	struct err why;
 
 	if (!h)
 		return NULL;
-	host_gpus_chosen(hosts_reporter(h), k->g->set.gpus, &gpus, &why);
+	host_gpus_chosen(host_reporter(h), k->g->set.gpus, &gpus, &why);
 	return number < gpus.n ? gpus.gpu[number] : NULL;
 }
 
@@ -121,7 +122,7 @@ gpu_of(const struct rank *k)
 static const struct nvml_use *
 use_of(const struct rank *k, const struct nvml_gpu *gpu)
 {
-	return gpu ? host_gpus_seen(hosts_reporter(hosts_of_rank(k)), gpu) : NULL;
+	return gpu ? host_gpus_seen(host_reporter(host_of_rank(k)), gpu) : NULL;
 }
 
 /* The memory that the rank's process uses on the GPU. NVML reports PIDs of the host, which differ
@@ -191,9 +192,9 @@ asked_for(const struct file *f, const struct host *h)
 	struct err why;
 	struct agent *a = h->agent;
 
-	if (!*h->name) /* it may have to be started again */
-		a = agent_of(&agent_spec_here, &why);
-	if (!is_used(h) || !a || !a->here)
+	if (!host_is_named(h)) /* it may have to be started again */
+		a = host_agent(f->node->at.g, h, &why);
+	if (!is_used(h) || !a || host_is_far(h))
 		return f->node->row->text == gpu_file_text ? a : NULL;
 	host_gpus_chosen(a, f->node->at.g->set.gpus, &gpus, &why);
 	/* a machine without GPUs gets none */
@@ -208,7 +209,7 @@ is_awaited(const struct file *f)
 	bool awaited = false;
 
 	for (int i = 0; i < hosts->n; i++)
-		awaited |= host_gpus_is_asked(hosts_reporter(hosts->list[i]));
+		awaited |= host_gpus_is_asked(host_reporter(hosts->list[i]));
 	return awaited;
 }
 

@@ -9,6 +9,7 @@
 #include "group/rank_set.h"
 #include "group/registry.h"
 #include "tree/gpu_file.h"
+#include "tree/hosts_file.h"
 #include "tree/cell_file.h"
 #include "tree/cell_stream.h"
 #include "tree/ctl_file.h"
@@ -60,11 +61,11 @@ const struct row name_rows[] = {
     {"G/status", REG | 0400, ROW_SIZED, &steps_file_ops, text_status, "state, size, cell, queued, step, last, generation, start-up phases", NULL},
     {"G/status.json", REG | 0400, ROW_SIZED | ROW_HIDDEN, &steps_file_ops, text_status_json, "the same for programs; also of ranks, hosts, queue, stall, error, cells/N/status and cells/N/error", NULL},
     {"G/ranks.json", REG | 0400, ROW_PRIVATE_NODE | ROW_HIDDEN, &gpu_file_ops, text_ranks_json, NULL, NULL},
-    {"G/hosts.json", REG | 0400, ROW_PRIVATE_NODE | ROW_HIDDEN, NULL, text_hosts_json, NULL, NULL},
+    {"G/hosts.json", REG | 0400, ROW_PRIVATE_NODE | ROW_HIDDEN, NULL, hosts_file_json, NULL, NULL},
     {"G/error.json", REG | 0400, ROW_SIZED | ROW_HIDDEN, NULL, text_error_json, NULL, NULL},
     {"G/stall.json", REG | 0400, ROW_PRIVATE_NODE | ROW_HIDDEN, &stall_file_json_ops, NULL, NULL, NULL},
     {"G/ranks", REG | 0400, ROW_PRIVATE_NODE, &gpu_file_ops, text_ranks, "a line for each rank", NULL},
-    {"G/hosts", REG | 0400, ROW_PRIVATE_NODE, NULL, text_hosts, "a line for each host: state, round trip, ranks, queued bytes, its Python, torch and GPUs", NULL},
+    {"G/hosts", REG | 0400, ROW_PRIVATE_NODE, NULL, hosts_file_text, "a line for each host: state, round trip, ranks, queued bytes, its Python, torch and GPUs", NULL},
     {"G/gpus", REG | 0400, ROW_PRIVATE_NODE, &gpu_file_ops, gpu_file_text, "a line for each GPU that the group uses", NULL},
     {"G/queue", REG | 0400, ROW_PRIVATE_NODE, NULL, text_queue, "what runs and what waits: number, kind, state, ranks, who submitted it", NULL},
     {"G/queue.json", REG | 0400, ROW_PRIVATE_NODE | ROW_HIDDEN, NULL, text_queue_json, NULL, NULL},

@@ -1,5 +1,5 @@
 #include "tree/question.h"
-#include "group/hosts.h"
+#include "group/host.h"
 #include "group/rank.h"
 #include <errno.h>
 
@@ -42,7 +42,7 @@ question_begin(struct question *q, struct rank *k, int type)
 	q->slot = k->slot;
 	q->tag = agent_tag(q->agent, q->slot, type, on_reply, q);
 	if (q->ops->late)
-		q->patience = patience_begin(hosts_local_pid(k), on_late, q);
+		q->patience = patience_begin(host_local_pid(k), on_late, q);
 	if (q->r) {
 		q->r->waits_for = q;
 		req_park(q->r, interrupted);

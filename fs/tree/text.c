@@ -3,10 +3,9 @@
 #include "base/daemon.h"
 #include "base/plain.h"
 #include "group/cell.h"
+#include "group/host.h"
 #include "group/queue_list.h"
 #include "group/recovery.h"
-#include "group/host_text.h"
-#include "group/hosts.h"
 #include "group/journal.h"
 #include "group/lifecycle.h"
 #include "group/rank.h"
@@ -127,7 +126,7 @@ add_hosts(const struct group *g, struct record *out)
 		record_number(out, "hosts_lost", lost);
 	}
 	if (g->hosts.lacking) {
-		host_text_lacking(g, &lacking);
+		hosts_lacking(g, &lacking);
 		record_text(out, "lacks", lacking.p);
 	}
 	buf_free(&lacking);
@@ -270,24 +269,10 @@ resident(pid_t pid)
 static void
 add_resident(const struct rank *k, bool looked_at, struct record *out)
 {
-	if (k->pid && (!looked_at || !hosts_local_pid(k)))
+	if (k->pid && (!looked_at || !host_local_pid(k)))
 		record_none(out, "rss_bytes");
 	else
 		record_number(out, "rss_bytes", k->pid ? (long long)resident(k->pid) : 0);
-}
-
-int
-text_hosts(const struct place *at, struct buf *out, struct err *e)
-{
-	host_text_all(at->g, &(struct record){.out = out, .form = RECORD_WORDS});
-	return 0;
-}
-
-int
-text_hosts_json(const struct place *at, struct buf *out, struct err *e)
-{
-	host_text_all(at->g, &(struct record){.out = out, .form = RECORD_JSON});
-	return 0;
 }
 
 static void
@@ -304,7 +289,7 @@ print_ranks(struct group *g, struct record *out)
 			record_number(out, "pid", k->pid);
 		else
 			record_none(out, "pid");
-		record_text(out, "host", known(host_text_name(k)));
+		record_text(out, "host", known(host_label(host_of_rank(k))));
 		gpu_file_rank_words(k, out);
 		add_resident(k, g->size <= RESIDENT_MAX, out);
 		record_number(out, "cell", k->cell);
@@ -336,8 +321,8 @@ text_rank_status(const struct place *at, struct buf *out, struct err *e)
 
 	if (!k)
 		return -e->no;
-	buf_addf(
-	    out, "state %s\npid %d\nhost %s\n", rank_state_name(k), (int)k->pid, host_text_name(k));
+	buf_addf(out, "state %s\npid %d\nhost %s\n", rank_state_name(k), (int)k->pid,
+	    host_label(host_of_rank(k)));
 	gpu_file_rank_lines(k, out);
 	buf_addf(out, "cell %d\nsince %.3f\nqueued %d\n", k->cell, k->since,
 	    !TAILQ_EMPTY(&k->queue) && !queue_running(k));

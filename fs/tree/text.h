@@ -5,10 +5,9 @@
 
 extern const char skill_text[]; /* scripts/ddip-skill.md */
 
-text_fn text_readme, text_skill, text_version, text_ctl, text_status, text_hosts, text_ranks,
-    text_error;
-text_fn text_status_json, text_ranks_json, text_hosts_json, text_queue, text_queue_json,
-    text_error_json, text_cell_status_json, text_cell_error_json;
+text_fn text_readme, text_skill, text_version, text_ctl, text_status, text_ranks, text_error;
+text_fn text_status_json, text_ranks_json, text_queue, text_queue_json, text_error_json,
+    text_cell_status_json, text_cell_error_json;
 text_fn text_report, text_report_json;
 text_fn text_selftest;
 text_fn text_rank_status, text_last_result, text_last_traceback, text_last_cell;

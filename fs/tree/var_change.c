@@ -1,8 +1,7 @@
 /* Changes of variables: which ranks they apply to, and whether they are allowed. */
 #include "tree/var_change.h"
 #include "group/external.h"
-#include "group/host_env.h"
-#include "group/hosts.h"
+#include "group/host.h"
 #include "group/journal.h"
 #include "group/lifecycle.h"
 #include "group/queue.h"
@@ -272,7 +271,7 @@ fill_pull_rank(struct rank *k, bool sees_one, struct pull_rank *out, struct err 
 		return fail(e, ESRCH,
 		    "rank %d has no engine that could answer (echo start > %s/ctl)", k->number,
 		    g->name);
-	*out = (struct pull_rank){k->number, rank_agent(k), k->slot, hosts_local_pid(k), sees_one};
+	*out = (struct pull_rank){k->number, rank_agent(k), k->slot, host_local_pid(k), sees_one};
 	return 0;
 }
 

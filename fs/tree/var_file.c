@@ -6,7 +6,7 @@
 #include "base/daemon.h"
 #include "base/patience.h"
 #include "group/external.h"
-#include "group/hosts.h"
+#include "group/host.h"
 #include "group/journal.h"
 #include "object/var_table.h"
 #include "tree/caller.h"
@@ -172,7 +172,7 @@ begin_read(struct file *f, struct req *r, const struct var_name *name)
 	f->state = v;
 	r->waits_for = v;
 	if (f->flags & O_NONBLOCK)
-		v->patience = patience_begin(hosts_local_pid(k), on_open_timeout, v);
+		v->patience = patience_begin(host_local_pid(k), on_open_timeout, v);
 	req_park(r, open_interrupted);
 	/* a rank must not wait here, as the change may wait for that rank: it gets the old
 	 * object */

@@ -4,7 +4,7 @@
  * test plays the engines, see fake_agent.h.
  */
 #include "fake_agent.h"
-#include "group/host_env.h"
+#include "group/host.h"
 #include "group/hosts.h"
 #include "group/lifecycle.h"
 #include "group/queue.h"

@@ -1,18 +1,122 @@
-/* The environment of ranks that depends on where they run. */
-#include "group/host_env.h"
-#include "group/hosts.h"
+/* What a host is called, whether it is this machine, and what its ranks are told. */
+#include "group/host.h"
+#include "group/external.h"
 #include "host/agent.h"
-#include "host/gpus.h"
+#include "host/host_gpus.h"
+#include "host/launcher.h"
 #include <stdlib.h>
 #include <string.h>
 
 #define LOOPBACK "127.0.0.1"
 
 bool
-host_env_is_private(const struct group *g)
+hosts_named(const struct group *g)
+{
+	return g->hosts.n > 0 && host_is_named(g->hosts.list[0]);
+}
+
+bool
+hosts_here(const struct group *g)
+{
+	return !hosts_named(g) || strcmp(g->set.hosts.launcher, LAUNCHER_HERE) == 0;
+}
+
+bool
+hosts_private(const struct group *g)
 {
 	return hosts_here(g) && !*g->set.hosts.master_addr;
 }
+
+bool
+host_is_named(const struct host *h)
+{
+	return *h->name;
+}
+
+bool
+host_is_far(const struct host *h)
+{
+	return h && h->agent && !h->agent->here;
+}
+
+struct host *
+host_of_rank(const struct rank *k)
+{
+	return k->host || hosts_named(k->g) ? k->host : k->g->hosts.list[0];
+}
+
+pid_t
+host_local_pid(const struct rank *k)
+{
+	return k->host && k->host->agent && !host_is_far(k->host) ? k->pid : 0;
+}
+
+struct agent *
+host_agent(const struct group *g, const struct host *h, struct err *e)
+{
+	const struct host_settings *s = &g->set.hosts;
+	bool here = strcmp(s->launcher, LAUNCHER_HERE) == 0;
+	const struct agent_spec spec = {
+	    h->name, s->launcher, here ? "" : s->engine, here ? 0 : s->linger};
+
+	return agent_of(host_is_named(h) ? &spec : &agent_spec_here, e);
+}
+
+struct agent *
+host_reporter(const struct host *h)
+{
+	return host_is_named(h) ? h->agent : agent_here();
+}
+
+int
+host_choose_gpus(
+    const struct host *h, const char *words, struct gpus *out, struct nvml_gpu **own, struct err *e)
+{
+	*own = NULL;
+	return host_is_named(h) ? gpus_unlisted(words, own, out, e) : host_gpus_here(words, out, e);
+}
+
+/* ---- names ---- */
+
+const char *
+host_label(const struct host *h)
+{
+	if (!h)
+		return "-";
+	return host_is_named(h) ? h->name : agent_host(h->agent);
+}
+
+const char *
+host_in_words(const struct host *h)
+{
+	return h && host_is_named(h) ? h->name : "this machine";
+}
+
+void
+host_blame(const struct host *h, struct err *e)
+{
+	struct err why = *e;
+
+	if (host_is_named(h))
+		fail(e, why.no, "host %s: %.900s", h->name, why.text);
+}
+
+void
+hosts_lacking(const struct group *g, struct buf *out)
+{
+	const char *sep = "";
+
+	for (int i = 0; i < g->size; i++) {
+		const struct rank *k = &g->ranks[i];
+
+		if (k->slot != NO_SLOT || external_is(k))
+			continue;
+		buf_addf(out, "%s%d (%s)", sep, i, k->host ? k->host->name : "-");
+		sep = ", ";
+	}
+}
+
+/* ---- what ranks are told ---- */
 
 /* Appends a host name without the user that ssh accepts in front of it, and without brackets. */
 static void
@@ -50,7 +154,8 @@ host_env_sees_one(const struct group *g)
 	struct nvml_gpu *own;
 	struct gpus gpus;
 	struct err e;
-	bool is = hosts_gpus(g->hosts.list[0], g->set.gpus, &gpus, &own, &e) == 0 && gpus.alone;
+	bool is =
+	    host_choose_gpus(g->hosts.list[0], g->set.gpus, &gpus, &own, &e) == 0 && gpus.alone;
 
 	free(own);
 	return is;
@@ -91,7 +196,7 @@ host_env_program(const struct rank *k, struct buf *env)
 {
 	const struct group *g = k->g;
 
-	if (!k->host || !*k->host->name)
+	if (!k->host || !host_is_named(k->host))
 		return;
 	buf_addf(env, "DDIP_HOST=%s%c", k->host->name, 0);
 	if (g->set.cwd_is_set)
@@ -103,7 +208,7 @@ host_env_store(const struct rank *k, struct buf *env)
 {
 	const struct group *g = k->g;
 
-	if (g->store.slot != NO_SLOT && host_env_is_private(g))
+	if (g->store.slot != NO_SLOT && hosts_private(g))
 		buf_addf(env, "DDIP_STORE=store%c", 0);
 	for (int i = 0; i < g->size && !hosts_here(g); i++)
 		if (g->ranks[i].host && g->ranks[i].host != k->host) {
@@ -124,10 +229,10 @@ host_env_gpus(const struct rank *k, struct buf *env)
 	if (!k->host)
 		return;
 	/* the words were valid when they were set */
-	if (hosts_gpus(k->host, k->g->set.gpus, &gpus, &own, &e) == 0)
+	if (host_choose_gpus(k->host, k->g->set.gpus, &gpus, &own, &e) == 0)
 		gpus_env(&gpus, k->local_rank, k->number, env);
 	/* else NCCL treats all ranks on this machine as one host that shares its GPUs */
-	if (*k->host->name && hosts_here(k->g) && !gpus.alone)
+	if (host_is_named(k->host) && hosts_here(k->g) && !gpus.alone)
 		buf_addf(env, "NCCL_HOSTID=%s%c", k->host->name, 0);
 	free(own);
 }

@@ -1,8 +1,7 @@
-/* The texts about the hosts of a group. */
-#include "group/host_text.h"
-#include "group/external.h"
+/* The list of a group's hosts. */
+#include "tree/hosts_file.h"
 #include "group/facts.h"
-#include "group/hosts.h"
+#include "group/host.h"
 #include "host/agent.h"
 #include <stdlib.h>
 
@@ -14,24 +13,6 @@ state_of(const struct host *h)
 	if (!h->ranks || !h->agent || !h->agent->conn)
 		return "unused";
 	return h->agent->hello ? "up" : "connecting";
-}
-
-static const char *
-connection_of(const struct agent *a)
-{
-	if (!a || a->here)
-		return NULL;
-	return a->line.direct ? "direct" : "launcher";
-}
-
-const char *
-host_text_name(const struct rank *k)
-{
-	const struct host *h = hosts_of_rank(k);
-
-	if (!h)
-		return "-";
-	return *h->name ? h->name : agent_host(h->agent);
 }
 
 /* Consecutive ranks on one host, from first to last. next: the host's next stretch; -1: none. */
@@ -80,24 +61,28 @@ print_host(const struct group *g, const struct host *h, const struct stretch *ra
 {
 	struct agent *a = h->agent && h->agent->conn ? h->agent : NULL;
 	int head = h->ranks ? heads[h->index] : -1;
+	bool named = host_is_named(h);
 	struct buf b = {0};
 
 	record_begin(out, NULL);
-	record_text(out, "host", *h->name ? h->name : agent_host(a));
+	record_text(out, "host", host_label(a || named ? h : NULL));
 	record_text(out, "state", state_of(h));
 	record_text(out, "hostname", a ? a->host : NULL);
 	if (a && a->round_trip)
 		record_number(out, "round_trip_us", (long long)(a->round_trip / NS_PER_US));
 	else
 		record_none(out, "round_trip_us");
-	if (*h->name)
+	if (named)
 		record_number(out, "slots", h->slots);
 	else
 		record_none(out, "slots");
 	print_ranks(ranks, head, &b);
 	record_text(out, "ranks", head < 0 ? NULL : b.p);
 	buf_free(&b);
-	record_text(out, "connection", connection_of(a));
+	if (a && host_is_far(h))
+		record_text(out, "connection", a->line.direct ? "direct" : "launcher");
+	else
+		record_none(out, "connection");
 	record_number(out, "queued_bytes", a ? (long long)conn_queued(a->conn) : 0);
 	facts_print(head < 0 ? NULL : g->ranks[ranks[head].first].facts, out);
 	record_end(out);
@@ -105,8 +90,9 @@ print_host(const struct group *g, const struct host *h, const struct stretch *ra
 		agent_ping(a); /* for the next reader */
 }
 
-void
-host_text_all(struct group *g, struct record *out)
+/* A record for each host. Measures the round trips again, for the next reader. */
+static void
+print_hosts(struct group *g, struct record *out)
 {
 	int *heads = xmalloc(((size_t)g->hosts.used + 1) * sizeof(*heads));
 	struct stretch *ranks;
@@ -122,17 +108,16 @@ host_text_all(struct group *g, struct record *out)
 	free(heads);
 }
 
-void
-host_text_lacking(const struct group *g, struct buf *out)
+int
+hosts_file_text(const struct place *at, struct buf *out, struct err *e)
 {
-	const char *sep = "";
+	print_hosts(at->g, &(struct record){.out = out, .form = RECORD_WORDS});
+	return 0;
+}
 
-	for (int i = 0; i < g->size; i++) {
-		const struct rank *k = &g->ranks[i];
-
-		if (k->slot != NO_SLOT || external_is(k))
-			continue;
-		buf_addf(out, "%s%d (%s)", sep, i, k->host ? k->host->name : "-");
-		sep = ", ";
-	}
+int
+hosts_file_json(const struct place *at, struct buf *out, struct err *e)
+{
+	print_hosts(at->g, &(struct record){.out = out, .form = RECORD_JSON});
+	return 0;
 }
