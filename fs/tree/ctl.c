@@ -297,7 +297,7 @@ static const struct verb verbs[] = {
     {"cancel", "[N...]", "drop what is queued, or only these: numbers as in queue", 0, WORDS_MAX, 0, do_cancel, NULL},
     {"clone", "FROM TO...|all", "copy a rank's variables to others; error says what could not be", 2, WORDS_MAX, 0, do_clone, NULL},
     {"save", "DIR", "all ranks' variables to a directory, at one step; error says what could not be", 1, 1, 0, save_or_load, NULL},
-    {"load", "DIR", "and back, into the objects that are there where they fit", 1, 1, 0, save_or_load, NULL},
+    {"load", "DIR", "such a directory, into the objects that are there where they fit", 1, 1, 0, save_or_load, NULL},
     {"recover", "", "rebuild the process group; the namespaces stay", 0, 0, 0, do_recover, NULL},
     {"free", "", "collect garbage, empty the GPU cache; events reports the freed memory", 0, 0, 0, do_free, NULL},
     {"selftest", "[SIZES...]", "measure the collectives and check their results: see selftest", 0, WORDS_MAX, 0, do_selftest, NULL},

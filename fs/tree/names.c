@@ -55,7 +55,7 @@ const struct row name_rows[] = {
     {"G/cell", REG | 0600, ROW_PRIVATE_NODE | ROW_CACHEABLE, &cell_file_ops, NULL, "the number of the cell that this descriptor submitted, else of the last", "Python source: runs on all ranks"},
     {"G/cell.LIST", REG | 0600, ROW_PRIVATE_NODE | ROW_HIDDEN, &cell_file_ops, NULL, "as cell", "runs on these ranks only, e.g. cell.0,2-3"},
     {"G/steer", REG | 0600, ROW_PRIVATE_NODE, &cell_file_steer_ops, NULL, "the last one: the number of its cell, how it ended, at which step it ran", "as cell, within the cell that runs: between the same two steps on all its ranks, or nowhere"},
-    {"G/watch", REG | 0600, ROW_LIVE | ROW_PRIVATE_NODE, &cell_file_watch_ops, NULL, "live: of the watch of this descriptor, else the last: its number, state and step, what it finds, until it has", "a Python expression: stops all ranks of the running cell at the first step at which it is true on any"},
+    {"G/watch", REG | 0600, ROW_LIVE | ROW_PRIVATE_NODE, &cell_file_watch_ops, NULL, "live: the watch that this descriptor submitted, else the last: its number, state and step, and what it found", "a Python expression: stops all ranks of the running cell at the first step at which it is true on any"},
     {"G/stream", REG | 0600, ROW_LIVE | ROW_PRIVATE_NODE | ROW_CACHEABLE, &cell_file_stream_ops, NULL, "live: the number and then the stream of the cell that this descriptor submitted, else of the last", "as cell"},
     {"G/stream.LIST", REG | 0600, ROW_LIVE | ROW_PRIVATE_NODE | ROW_HIDDEN, &cell_file_stream_ops, NULL, "as stream", "as cell.LIST"},
     {"G/status", REG | 0400, ROW_SIZED, &steps_file_ops, text_status, "state, size, cell, queued, step, last, generation, start-up phases", NULL},
