@@ -108,10 +108,10 @@ class DdipMagics(Magics):
     def makedip(self, line: str = "") -> None:
         """Make, change, restart, end or show a DDP group.
 
-        Uses the mount at $DDIP_MOUNT, else the one that the notebook's directory is in, else this
-        user's only one; if there is none, starts a daemon. The group outlives the kernel: %makedip
-        in the next kernel finds it again. One that this has made ends after 2 h without a cell; the
-        verb `idle` of its ctl changes that.
+        Uses the mount at $DDIP_MOUNT, else the one that the notebook's directory is in, else the
+        only one below it, else this user's only one; if there is none, starts a daemon. The group
+        outlives the kernel: %makedip in the next kernel finds it again. One that this has made ends
+        after 2 h without a cell; the verb `idle` of its ctl changes that.
         """
         args = self.makedip.parser.parse_args(options.words(line))
         if args.verbose:
@@ -264,7 +264,7 @@ class DdipMagics(Magics):
         "--catch-up",
         type=int,
         metavar="RANK",
-        help="first copy to a rank that is new what the others have: variables, models, optimizers",
+        help="first copy to a rank that is new the variables, models and optimizers of another one",
     )
     @argument(
         "--debug",
@@ -559,7 +559,7 @@ class DdipMagics(Magics):
 
     @magic_arguments()
     @argument("-r", "--rank", default="0", metavar="RANK", help="the rank, or all. Default: 0.")
-    @argument("names", nargs="+", metavar="NAME", help="variables; locals/NAME: of what runs")
+    @argument("names", nargs="+", metavar="NAME", help="variables; locals/NAME: those of running code")
     @line_magic
     def dipull(self, line: str) -> None:
         """Set variables in the notebook to their values on a rank; with -r all, to lists."""
