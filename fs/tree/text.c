@@ -88,7 +88,7 @@ text_readme(const struct place *at, struct buf *out, struct err *e)
 	for (size_t i = 0; i < var_view_count; i++)
 		buf_addf(out, "  %-12s %s%s\n", *var_views[i].name ? var_views[i].name : "(none)",
 		    var_views[i].help, var_views[i].writes ? "" : " (reading)");
-	buf_adds(out, "OPs, at G/vars only:\n");
+	buf_adds(out, "OPs over all ranks, in G/vars and G/locals:\n");
 	for (size_t i = 0; i < var_op_count; i++)
 		buf_addf(out, "  %-12s %s\n", var_ops[i].name, var_ops[i].help);
 	buf_adds(
