@@ -559,7 +559,7 @@ class DdipMagics(Magics):
 
     @magic_arguments()
     @argument("-r", "--rank", default="0", metavar="RANK", help="the rank, or all. Default: 0.")
-    @argument("names", nargs="+", metavar="NAME", help="variables; locals/NAME: those of running code")
+    @argument("names", nargs="+", metavar="NAME", help="variables; locals/NAME: of running code")
     @line_magic
     def dipull(self, line: str) -> None:
         """Set variables in the notebook to their values on a rank; with -r all, to lists."""
