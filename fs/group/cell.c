@@ -196,7 +196,8 @@ cell_ended(struct task *w)
 	g->history.ended++;
 	snprintf(what, sizeof(what), "cell %d", c->number);
 	if (w->err.no)
-		journal_fail(g, &w->err, what);
+		journal_fail_rank(
+		    g, w->first < 0 ? -1 : w->subtasks[w->first].k->number, &w->err, what);
 	journal_event(g, "cell %d %s%s%s seconds=%.6f", c->number, task_state(w),
 	    w->err.no ? " errno=" : "", w->err.no ? err_name(w->err.no) : "", task_seconds(w));
 	snprintf(g->history.last_result, sizeof(g->history.last_result), "%s", task_state(w));

@@ -18,7 +18,7 @@
 
 enum {
 	KEPT_S = 10,
-	SHARE = 8,	      /* at most one eighth of the memory that is available is kept */
+	SHARE = 4,	      /* at most a quarter of the memory that is available is kept */
 	LARGEST_MIB = 2 << 10 /* a memfd with more takes long to cut to another size */
 };
 

@@ -13,10 +13,15 @@ ddip exec 'total / 0' 2>/dev/null
 ddip exec -r 1 'text = """of
 one"""'
 ddip exec 'add(1); print(rank, world_size, total, globals().get("text", "").split())' >/dev/null
+ddip exec 'def wrong():
+    total = 1
+    raise ValueError
+wrong()' 2>/dev/null
+ddip exec -F 'total = 1000' || bad 'in a frame'
 printf '# ddip run: {"argv": ["train.py"], "keep": true}\nx = 1\n' >"$G/cell"
 
 list=$(ddip history)
-is 'a line for each cell' "$(wc -l <<<"$list")" 6
+is 'a line for each cell' "$(wc -l <<<"$list")" 8
 like 'one that went well' "$(sed -n 2p <<<"$list")" '^ +2 ok +[0-9.]+ s +add\(rank \+ 40\) +by ddip$'
 like 'one that failed' "$(sed -n 3p <<<"$list")" '^ +3 error +[0-9.]+ s +total / 0 +rank [01]: ZeroDivisionError: division by zero$'
 is 'the last ones' "$(ddip history -n 2)" "$(tail -n 2 <<<"$list")"
@@ -25,7 +30,7 @@ fails ddip history -n many
 fails ddip history word
 
 ddip history --script >"$T/script.py"
-like 'what is left out is said' "$(cat "$T/script.py")" '# cell 3, left out: ZeroDivisionError.*# cell 6, left out: a program of its own'
+like 'what is left out is said' "$(cat "$T/script.py")" '# cell 3, left out: ZeroDivisionError.*# cell 7, left out: it ran in a frame.*total = 1000.*# cell 8, left out: a program of its own'
 for rank in 0 1; do
 	RANK=$rank WORLD_SIZE=2 "$PLAIN_PYTHON" "$T/script.py" || bad 'the program fails'
 done >"$T/out"

@@ -26,6 +26,7 @@ is 'as many as there are' "$(ddip run --standalone --nproc-per-node=2 -a "$T/src
 is 'other ranks' "$(ddip run --nproc_per_node 3 -a "$T/src/tells.py" 2>&1 | sort)" \
 	$'0: 0 3 default 0 0\n1: 1 3 default 0 0\n2: 2 3 default 0 0\nddip: the group has 3 ranks now; it had 2'
 is 'they stay' "$(key "$G/status" size)" 3
+is 'and nothing is said of it again' "$(ddip run --nproc_per_node 3 "$T/src/tells.py" 2>&1 | sort -u | xargs)" '0 3 default 0 0'
 is 'as many as there are processors' "$(taskset -c "$(taskset -cp $$ | sed 's/.*: //; s/[-,].*//')" \
 	"$BUILD/ddip" run --nproc cpu "$T/src/tells.py" 2>/dev/null)" '0 1 default 0 0'
 run ddip run --nproc-per-node gpu "$T/src/tells.py"

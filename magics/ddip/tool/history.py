@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _SOURCE = 60  # characters of a cell's source that are shown
 _DIRECTIVE = re.compile(r"#\s*ddip( run)?:")
+_FRAME = re.compile(r"#\s*ddip frame:")
 _HEAD = """\
 import os
 
@@ -101,10 +102,12 @@ def _part(report: _Report, source: str, ranks: list[int] | None) -> str:
         return f"{head}, left out: {why}\n"
     if _DIRECTIVE.match(source):
         return f"{head}, left out: a program of its own: {source.partition(chr(10))[0]}\n"
+    commented = "".join(f"#   {line}\n" for line in source.splitlines())
+    if _FRAME.match(source):
+        return f"{head}, left out: it ran in a frame of a cell that had failed\n{commented}"
     try:
         ast.parse(source)
     except (SyntaxError, ValueError):
-        commented = "".join(f"#   {line}\n" for line in source.splitlines())
         return f"{head}, left out: it is no plain Python, or awaits\n{commented}"
     source = source.rstrip("\n") + "\n"
     if ranks is None:

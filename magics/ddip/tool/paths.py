@@ -78,7 +78,7 @@ def cp(tool: Tool, words: Sequence[str]) -> int:
         raise tool.misuse()
     source, target = words
     if not (source.startswith(":") or target.startswith(":")):
-        raise Failure(USAGE, "one of both begins with `:`, which stands for the group's files")
+        raise Failure(USAGE, "a path inside the mount begins with `:`, and neither does")
     if source.startswith(":"):
         source = _inside(tool, source[1:])
     flags = 0

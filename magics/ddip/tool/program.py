@@ -267,7 +267,8 @@ def _start_with(tool: Tool, size: int, before: str) -> None:
         tool.ctl("stop")
         tool.ctl(f"size {before}")
         raise
-    say(f"the group has {size} ranks now; it had {before}")
+    if before != str(size):
+        say(f"the group has {size} ranks now; it had {before}")
 
 
 def _when_at_rest(
