@@ -1,7 +1,7 @@
 /*
  * ddip-engine: the program that runs on each host for ddipfs. Depending on its first argument it is
- * the agent, or starts a Python that becomes a zygote or a rank. agent.c is the agent; zygote.c and
- * rank.c run in Python's process.
+ * the agent, or starts a Python that becomes a zygote or a rank. agent/agent.c is the agent;
+ * rank/zygote.c and rank/rank.c run in Python's process.
  */
 #define _GNU_SOURCE
 #include "agent/agent.h"

@@ -1,8 +1,8 @@
 /*
  * Descriptors as bytes. No descriptor can be passed to another host: the contents of a file go
  * there in pieces (Nblob), and then the messages that would have brought its descriptor (Nwith),
- * all on one lane and so in this order. This is the receiving side, which puts a memfd in its place
- * until the blob is not needed any more (Nforget).
+ * all on one lane and so in this order. This is the receiving side: it puts a memfd in the place of
+ * the descriptor, and keeps it until Nforget.
  */
 #ifndef BLOB_H
 #define BLOB_H

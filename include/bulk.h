@@ -15,9 +15,8 @@ struct bulk;
 typedef bool bulk_fn(void *arg, struct buf *frame);
 
 /* fd: a socket, which is this module's from now on. control: frames are sent when it has sent all
- * that came before them (NULL: none). most: the number of bytes that bulk_piece()
- * begins with, and doubles up to, as long as the socket is emptied fast. 0: no frame is too
- * large. */
+ * that came before them (NULL: none). most: the largest bulk_piece(), and the first one: it becomes
+ * smaller while the socket is emptied slowly, and doubles again. 0: no frame is too large. */
 struct bulk *bulk_new(
     struct loop *l, int fd, struct conn *control, size_t most, bulk_fn *next, void *arg);
 void bulk_free(struct bulk *b);	 /* NULL-safe; not inside next() */

@@ -3,9 +3,9 @@
  *
  *   NAME.stdout NAME.stderr   the bytes
  *   NAME.display              JSON lines: rich output (figures, tables, results)
- *   NAME.order                u64 records, stream << 62 | length: bytes written, in order; or in
- *                             place of the first four, 3 << 62 | n and the bytes of each stream
- *                             that the first n records described, which have been dropped
+ *   NAME.order                u64 records, stream << 62 | length: bytes written, in order. If the
+ *                             first n have been dropped, four words are in their place: 3 << 62 | n
+ *                             and, for each stream, the bytes that they described
  *
  * The agent writes (one thread); the daemon reads the same files. Offsets never change. While one
  * stream continues, the last record grows in place. A record is written after its bytes, so the

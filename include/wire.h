@@ -7,10 +7,10 @@
  * integers of that many bytes, s is a text and d are bytes; s and d are a length[4] and then that
  * many bytes. A T is a request: it is answered by one R (or Rerror) with the same tag. An N is a
  * notice: its tag is 0 and it is not answered. slot identifies an engine of the agent: the daemon
- * chooses it in Tspawn, and no other engine of this agent will have it. It is use[16] place[16]:
- * places are used again, and arrays are indexed by them. SLOT_AGENT is the agent itself. FLAG_FD:
- * one descriptor comes with the frame (Unix sockets only). Daemon and engine must come from the
- * same build: a different WIRE_VERSION is refused.
+ * chooses it in Tspawn, and no other engine of this agent will have it. Its low 16 bits are a
+ * place, the index in arrays, which is used again; the high ones count the uses of the place.
+ * SLOT_AGENT is the agent itself. FLAG_FD: one descriptor comes with the frame (Unix sockets only).
+ * Daemon and engine must come from the same build: a different WIRE_VERSION is refused.
  *
  * The agent forwards messages to and from an engine without looking inside, with three exceptions.
  * Before it forwards a Trun (or Tput, Tinit …: any T with FLAG_MARK), it drains the engine's pipes
@@ -19,8 +19,8 @@
  * ranks' objects itself: it answers Tread and Treduce, and an Rget becomes one of GET_READ or
  * GET_FD.
  *
- * To an agent on another host lead three streams of frames (enum lane), which a line between the
- * hosts carries. What is sent on the first one is there before what is sent on the others later. A
+ * Three streams of frames (enum lane) lead to an agent on another host, over a line. A frame on the
+ * first one arrives before the frames that are sent on the others later. A
  * descriptor becomes a blob: its bytes (Nblob), which may be in any order, and then each message
  * that it would have come with (Nwith), until it is forgotten (Nforget); all on LANE_OBJECTS.
  *

@@ -15,8 +15,8 @@
  *   reap.c  processes that have exited, and the end of the agent
  *   left.c  what ranks leave behind
  */
-#ifndef AGENT_H
-#define AGENT_H
+#ifndef ENGINE_AGENT_H
+#define ENGINE_AGENT_H
 #include "bulk.h"
 #include "conn.h"
 #include "spool.h"

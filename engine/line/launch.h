@@ -1,6 +1,6 @@
 /* The command that leads to a host: starts it, reads its first lines, passes its streams on. */
-#ifndef LAUNCH_H
-#define LAUNCH_H
+#ifndef LINE_LAUNCH_H
+#define LINE_LAUNCH_H
 #include "err.h"
 #include "loop.h"
 

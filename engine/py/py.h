@@ -36,8 +36,8 @@
  *   enter(cell, users), leave()  code of this cell begins, ends: an interrupt reaches only this
  *                              code. If it is the user's, the program's signal handlers run, as
  *                              they do in next(). leave() returns 1 + enum interrupt_why if an interrupt came
- *                              and was not raised, else 0. It raises what a handler raises that
- *                              runs at last; called again, it does not
+ *                              and was not raised, else 0. If a handler that runs in leave()
+ *                              raises, so does leave(): then it is to be called again
  *   interrupt_wanted() -> int  for the SIGINT handler: 0, nothing is to be raised; else 1 + enum
  *                              interrupt_why. Nonzero only while user code runs; the daemon
  *                              is then notified that it is raised (Nsignalled), or held for it

@@ -23,10 +23,12 @@
  *   rank_sigint.c  whether the program handles SIGINT itself
  *   rank_handlers.c  the program's handlers of other signals
  *   rank_store.c  the rank's connections to the store
+ *   rank_accept.c  whose connections torch's sockets take
+ *   rank_look.c   where the main thread mostly is
  *   rank_title.c  the process title that ps shows
  */
-#ifndef RANK_H
-#define RANK_H
+#ifndef ENGINE_RANK_H
+#define ENGINE_RANK_H
 #include "conn.h"
 #include "rank/nccl_combine.h"
 #include <pthread.h>

@@ -11,8 +11,8 @@ struct stream {
 	struct req_list readers; /* parked */
 };
 
-/* One open file on a stream. Its offset 0 is where the stream ended at the open. Where bytes were
- * dropped before it read them, it gets a line that says so instead, and base moves. */
+/* One open file on a stream. Its offsets count from the end that the stream had at the open. Where
+ * bytes were dropped before it read them, it gets a line that says so instead, and base moves. */
 struct stream_reader {
 	struct stream *s;
 	int64_t base;

@@ -92,12 +92,15 @@ rank_set_parse(struct rank_set *s, char **list, int n, int size, struct err *e)
 	return 0;
 }
 
-void
-rank_set_print(const struct rank_set *s, struct buf *out)
+/* Appends so many stretches of the list. Returns whether it has more. */
+static bool
+print_stretches(const struct rank_set *s, int most, struct buf *out)
 {
 	const char *sep = "";
 
 	for (int from = rank_set_next(s, 0), to; from >= 0; from = rank_set_next(s, to + 1)) {
+		if (most-- == 0)
+			return true;
 		for (to = from; to + 1 < MAX_RANKS && rank_set_has(s, to + 1); to++)
 			;
 		buf_addf(out,
@@ -107,6 +110,26 @@ rank_set_print(const struct rank_set *s, struct buf *out)
 		    sep, from, to);
 		sep = ",";
 	}
+	return false;
+}
+
+void
+rank_set_print(const struct rank_set *s, struct buf *out)
+{
+	print_stretches(s, MAX_RANKS, out);
+}
+
+int
+rank_set_name(const struct rank_set *s, struct buf *out)
+{
+	enum { STRETCHES = 4 };
+
+	int n = rank_set_count(s);
+
+	buf_adds(out, n > 1 ? "ranks " : "rank ");
+	if (print_stretches(s, STRETCHES, out))
+		buf_adds(out, ",…");
+	return n;
 }
 
 bool

@@ -22,6 +22,9 @@ int rank_set_next(const struct rank_set *s, int from);
 int rank_set_parse(struct rank_set *s, char **list, int n, int size, struct err *e);
 /* Appends it as a list. */
 void rank_set_print(const struct rank_set *s, struct buf *out);
+/* Appends "rank 3" or "ranks 0-2,5"; of many stretches only the first ones, and "…". Returns how
+ * many ranks it has. */
+int rank_set_name(const struct rank_set *s, struct buf *out);
 /* Does a list name this rank? */
 bool rank_list_has(const char *list, int rank);
 

@@ -4,6 +4,7 @@
  * the others, and these wait that much longer; at most half of the ranks can be.
  */
 #include "group/straggler.h"
+#include "group/rank_set.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +14,7 @@
 static const double CLEAR = 0.125, IN_STEP = 0.1, NS = 1e-9, MS = 1e3;
 
 /* TOGETHER: collectives in which a loop of several has one; the engine's medians are of as many. */
-enum { RANKS_SHOWN = 4, TOGETHER = 8 };
+enum { TOGETHER = 8 };
 
 bool
 pace_read(const char *line, struct pace pace[CLOCKS])
@@ -71,14 +72,12 @@ add_ms(struct buf *out, double s)
 static int
 add_ranks(struct buf *out, const struct paced *p, int n, const struct straggler *s, bool slow)
 {
-	int count = slow ? s->n : n - s->n, shown = 0;
+	struct rank_set ranks = {0};
 
-	buf_adds(out, count > 1 ? "ranks " : "rank ");
 	for (int i = 0; i < n; i++)
-		if (s->slow[i] == slow && shown++ < RANKS_SHOWN)
-			buf_addf(out, "%s%d", shown > 1 ? "," : "", p[i].rank);
-	buf_adds(out, count > RANKS_SHOWN ? ",…" : "");
-	return count;
+		if (s->slow[i] == slow)
+			rank_set_add(&ranks, p[i].rank);
+	return rank_set_name(&ranks, out);
 }
 
 double

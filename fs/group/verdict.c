@@ -425,16 +425,12 @@ static int
 print_waiters(struct buf *out, const struct rank_place *p, int n, const struct membership *m,
     const struct operation *o)
 {
-	int count = 0;
-	struct buf ranks = {0};
+	struct rank_set ranks = {0};
 
 	for (int i = 0; i < n; i++)
-		if (is_waiter(&p[i], m, o->number) && ++count <= RANKS_SHOWN)
-			buf_addf(&ranks, "%s%d", ranks.n ? "," : "", p[i].rank);
-	buf_addf(out, "rank%s %.*s%s", count > 1 ? "s" : "", (int)ranks.n, ranks.p,
-	    count > RANKS_SHOWN ? ",…" : "");
-	buf_free(&ranks);
-	return count;
+		if (is_waiter(&p[i], m, o->number))
+			rank_set_add(&ranks, p[i].rank);
+	return rank_set_name(&ranks, out);
 }
 
 /* Appends the operation that ranks wait in and, if they do so alike, where p, one of them, is. */
@@ -712,11 +708,12 @@ first_stopped_as(const struct rank_place *p, int at)
 static void
 print_stopped(struct buf *out, const struct verdict *v)
 {
-	buf_addf(out, "rank%s ", v->n > 1 ? "s" : "");
-	for (int i = 0; i < v->n && i < RANKS_SHOWN; i++)
-		buf_addf(out, "%s%d", i ? "," : "", v->ranks[i]);
-	buf_addf(out, "%s %s stopped in the debugger", v->n > RANKS_SHOWN ? ",…" : "",
-	    v->n > 1 ? "are" : "is");
+	struct rank_set ranks = {0};
+
+	for (int i = 0; i < v->n; i++)
+		rank_set_add(&ranks, v->ranks[i]);
+	rank_set_name(&ranks, out);
+	buf_addf(out, " %s stopped in the debugger", v->n > 1 ? "are" : "is");
 }
 
 /* Those that are stopped in the same line are told together. */

@@ -1,6 +1,6 @@
 /*
  * Messages with a descriptor for an agent on another host: the contents of each file are sent once,
- * however many messages they go with, and then these (blob.h).
+ * before the messages that need it (blob.h).
  */
 #ifndef OUTBOX_H
 #define OUTBOX_H

@@ -1,6 +1,6 @@
 /* A queue of bytes to be sent on a socket. */
-#ifndef OUTPUT_H
-#define OUTPUT_H
+#ifndef NINEP_OUTPUT_H
+#define NINEP_OUTPUT_H
 #include "util.h"
 #include <sys/queue.h>
 
