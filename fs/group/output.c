@@ -27,11 +27,14 @@ enum { RECORDS_KEPT = 1 << 19 };
 static int inotify_fd = -1;
 
 static struct {
-	int wd;
+	int wd; /* -1: the kernel watches no more, so we look */
 	struct group *g;
 } * watched;
 
 static size_t watched_count;
+static struct timer *look;
+
+enum { LOOK_MS = 50 };
 
 /* ---- what is kept ---- */
 
@@ -284,15 +287,36 @@ grew(struct group *g, const char *file)
 	trim_growing(&g->ranks[k]);
 }
 
-/* Events were lost: any rank may have printed. */
+/* Any rank may have printed. */
 static void
-all_grew(struct group *g)
+look_at_all(struct group *g)
 {
-	for (int k = 0; k < g->size; k++)
+	bool moved = false;
+
+	for (int k = 0; k < g->size; k++) {
+		struct spool_mark before = g->ranks[k].output.tail.at,
+				  *now = &g->ranks[k].output.tail.at;
+
 		output_advance(&g->ranks[k]);
-	group_tell(output_moved, g);
-	for (int k = 0; k < g->size; k++)
+		moved |= memcmp(before.size, now->size, sizeof(before.size)) != 0;
+	}
+	if (moved)
+		group_tell(output_moved, g);
+	for (int k = 0; moved && k < g->size; k++)
 		trim_growing(&g->ranks[k]);
+}
+
+static void
+on_look(void *arg)
+{
+	bool any = false;
+
+	for (size_t i = 0; i < watched_count; i++)
+		if (watched[i].g && watched[i].wd < 0) {
+			look_at_all(watched[i].g);
+			any = true;
+		}
+	look = any ? loop_timer(daemon_.loop, LOOK_MS, on_look, NULL) : NULL;
 }
 
 static void
@@ -310,7 +334,7 @@ on_inotify(void *arg, uint32_t events)
 		if (ev->mask & IN_Q_OVERFLOW)
 			for (size_t i = 0; i < watched_count; i++)
 				if (watched[i].g)
-					all_grew(watched[i].g);
+					look_at_all(watched[i].g);
 		p += sizeof(*ev) + ev->len;
 	}
 }
@@ -322,19 +346,22 @@ output_follow(struct group *g)
 
 	if (inotify_fd < 0) {
 		inotify_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-		if (inotify_fd < 0)
-			die("inotify: %s", strerror(errno));
-		loop_fd(daemon_.loop, inotify_fd, EPOLLIN, on_inotify, NULL);
+		if (inotify_fd >= 0)
+			loop_fd(daemon_.loop, inotify_fd, EPOLLIN, on_inotify, NULL);
 	}
 	while (i < watched_count && watched[i].g)
 		i++;
 	if (i == watched_count)
 		watched = xrealloc(watched, ++watched_count * sizeof(*watched));
 	watched[i].g = g;
-	watched[i].wd = inotify_add_watch(inotify_fd, g->run_dir, IN_MODIFY);
-	if (watched[i].wd < 0)
-		note("inotify: %s: %s: output of %s will not be seen as it comes", g->run_dir,
-		    strerror(errno), g->name);
+	watched[i].wd = inotify_fd < 0 ? -1 : inotify_add_watch(inotify_fd, g->run_dir, IN_MODIFY);
+	if (watched[i].wd >= 0)
+		return;
+	note("inotify: %s: what %s prints is looked for every %d ms (the limits are "
+	     "fs.inotify.max_user_instances and max_user_watches)",
+	    strerror(errno), g->name, LOOK_MS);
+	if (!look)
+		look = loop_timer(daemon_.loop, LOOK_MS, on_look, NULL);
 }
 
 void
@@ -342,7 +369,8 @@ output_gone(struct group *g)
 {
 	for (size_t i = 0; i < watched_count; i++)
 		if (watched[i].g == g) {
-			inotify_rm_watch(inotify_fd, watched[i].wd);
+			if (watched[i].wd >= 0)
+				inotify_rm_watch(inotify_fd, watched[i].wd);
 			watched[i].g = NULL;
 		}
 }

@@ -80,3 +80,27 @@ for dir in /sys/fs/cgroup/pids /sys/fs/cgroup; do
 	fi
 	until_true rmdir "$pids" 2>/dev/null
 done
+
+# where a user has no inotify instance or watch left, what ranks print is seen all the same while the cell runs
+cat >"$T/unwatched" <<'END'
+mkdir "$DDIP_STATE"
+echo 0 >"/proc/sys/user/max_inotify_$1" || exit 1
+mkdir "$T/$1"
+"$BUILD/ddipfs" -o "size=1,backend=none,python=$PLAIN_PYTHON" "$T/$1" || exit 1
+cd "$T/$1/group" || exit 1
+exec 5<rank0/follow
+echo 'print("one"); input()' >cell &
+read -r line <&5
+echo "$line"
+echo >rank0/stdin
+wait
+exec 5<&-
+cd /
+umount "$T/$1"
+END
+if unshare -Urm true 2>/dev/null; then
+	for what in instances watches; do
+		like "no inotify $what" "$(T=$T BUILD=$BUILD PLAIN_PYTHON=$PLAIN_PYTHON DDIP_STATE=$T/$what.state \
+			guarded unshare -Urm bash "$T/unwatched" $what 2>&1)" $'what group prints is looked for .*fs.inotify.max_user_instances.*\none$'
+	done
+fi
