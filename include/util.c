@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -340,6 +341,16 @@ session_root(unsigned i)
 		if (roots[at] && *roots[at] && i-- == 0)
 			return roots[at];
 	return NULL;
+}
+
+void
+dir_keep(const char *dir)
+{
+	int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0 || flock(fd, LOCK_SH | LOCK_NB) < 0)
+		debug("files", "%s: cannot be locked: %s", dir, strerror(errno));
+	/* cppcheck-suppress resourceLeak */
 }
 
 char *

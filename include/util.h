@@ -86,6 +86,9 @@ bool same_secret(const void *said, const void *secret, size_t n);
  * which is made if it is missing, $TMPDIR, /var/tmp, /tmp, $XDG_RUNTIME_DIR. A cluster may have
  * exported the first two from a machine where they exist. NULL: there are no more. */
 const char *session_root(unsigned i);
+/* While this process lives, systemd-tmpfiles(8) leaves what is in the directory, however old it is:
+ * it does not enter one that is locked (tmpfiles.d(5)), which not all file systems can do. */
+void dir_keep(const char *dir);
 
 /* Failure injection, only in a build with -DDDIP_FAULT (make FAULT=1). DDIP_FAULT=[PROGRAM/]PLACE:N
  * makes the N-th pass through that place fail in each process of that program. PLACE `any` stands
@@ -108,7 +111,7 @@ _Noreturn void die(const char *fmt, ...) PRINTF(1, 2);
 void note(const char *fmt, ...) PRINTF(1, 2);
 void note_as(const char *program); /* the name in lines of note() and die(); kept, not copied */
 const char *note_name(void);
-/* Like note(), if DDIP_DEBUG names this area or `all`: wire, cell, fuse, agent, gpus, out. */
+/* Like note(), if DDIP_DEBUG names this area or `all`: wire, cell, fuse, agent, gpus, out, files. */
 bool debug_on(const char *area);
 void debug(const char *area, const char *fmt, ...) PRINTF(2, 3);
 

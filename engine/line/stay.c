@@ -78,6 +78,7 @@ make_lock(struct stay *s, struct err *e)
 	s->lock = open(unlocked, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (s->lock < 0 || flock(s->lock, LOCK_EX | LOCK_NB) < 0 || rename(unlocked, lock) < 0)
 		fail_errno(e, "%s", lock);
+	dir_keep(s->dir);
 	free(unlocked);
 	free(lock);
 	return -e->no;

@@ -143,7 +143,7 @@ write_small(const char *dir, const char *name, const char *s, struct err *e)
 	return r;
 }
 
-/* The lock stays open, and held, for the life of this process. */
+/* The locks stay open, and held, for the life of this process. */
 static int
 lock_session(const char *dir, struct err *e)
 {
@@ -152,6 +152,7 @@ lock_session(const char *dir, struct err *e)
 
 	if (fd < 0 || flock(fd, LOCK_EX) < 0) /* who sweeps holds it for a moment */
 		r = fail_errno(e, "%s", path);
+	dir_keep(dir);
 	free(path);
 	/* cppcheck-suppress resourceLeak */
 	return r;

@@ -98,9 +98,9 @@ exec 5<&-
 cd /
 umount "$T/$1"
 END
+export T BUILD PLAIN_PYTHON
 if unshare -Urm true 2>/dev/null; then
 	for what in instances watches; do
-		like "no inotify $what" "$(T=$T BUILD=$BUILD PLAIN_PYTHON=$PLAIN_PYTHON DDIP_STATE=$T/$what.state \
-			guarded unshare -Urm bash "$T/unwatched" $what 2>&1)" $'what group prints is looked for .*fs.inotify.max_user_instances.*\none$'
+		like "no inotify $what" "$(DDIP_STATE=$T/$what.state guarded unshare -Urm bash "$T/unwatched" $what 2>&1)" $'what group prints is looked for .*fs.inotify.max_user_instances.*\none$'
 	done
 fi

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# systemd-tmpfiles(8), which removes from /tmp and /var/tmp what is old, leaves a mount's directory while the daemon
+# lives, here and on other hosts: ranks start again after weeks.
+. "$(dirname "$0")/../lib.sh"
+
+command -v systemd-tmpfiles >/dev/null || skip 'there is no systemd-tmpfiles'
+export DDIP_STATE=$T/state
+mkdir "$DDIP_STATE"
+printf 'd %s - - - 0\n' "$DDIP_STATE" >"$T/clean.conf" # 0: whatever its age
+
+for where in '' 'a:1'; do
+	if [ "$where" ]; then
+		mount_plain -o size=1 -o "hosts=$where" -o 'launcher=sh -c'
+	else
+		mount_plain -o size=1
+	fi
+	ok cell 'print(1)'
+	touch "$DDIP_STATE/old"
+	systemd-tmpfiles --clean "$T/clean.conf" || give_up 'it does not run here'
+	[ ! -e "$DDIP_STATE/old" ] || give_up 'it removes nothing'
+	ok echo restart >"$G/ctl"
+	ok cell 'print(2)'
+	is "output, ${where:-here}" "$(xargs <"$G/rank0/stdout")" '1 2'
+	unmount
+done
+systemd-tmpfiles --clean "$T/clean.conf"
+is 'afterwards nothing is left' "$(ls "$DDIP_STATE")" ''
