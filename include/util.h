@@ -111,8 +111,7 @@ _Noreturn void die(const char *fmt, ...) PRINTF(1, 2);
 void note(const char *fmt, ...) PRINTF(1, 2);
 void note_as(const char *program); /* the name in lines of note() and die(); kept, not copied */
 const char *note_name(void);
-/* Like note(), if DDIP_DEBUG names this area or `all`: wire, cell, fuse, agent, gpus, out, files.
- */
+/* Like note(), if DDIP_DEBUG names this area or `all`: wire cell fuse agent gpus out files. */
 bool debug_on(const char *area);
 void debug(const char *area, const char *fmt, ...) PRINTF(2, 3);
 

@@ -155,6 +155,14 @@ listener_open(const char *path, struct err *e)
 	return fd;
 }
 
+bool
+listener_gone(const char *path)
+{
+	struct stat st;
+
+	return lstat(path, &st) < 0 && errno == ENOENT;
+}
+
 void
 listener_close(int fd, const char *path)
 {

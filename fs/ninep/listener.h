@@ -9,6 +9,8 @@ int listener_open(const char *path, struct err *e);
 /* Returns 0 if path (absolute) is a socket that a daemon has left behind, -EADDRINUSE if it is
  * served, or another -errno. */
 int listener_check(const char *path);
+/* Has something removed the socket, or the directory that it is in? */
+bool listener_gone(const char *path);
 /* Closes fd, and removes the socket if it is still ours. */
 void listener_close(int fd, const char *path);
 

@@ -23,6 +23,7 @@ enum {
 	CALLS_MAX = 1024,	/* in flight on one connection */
 	CONNECTIONS_MAX = 1024, /* at once */
 	ACCEPT_AGAIN_MS = 100,	/* retry delay when out of descriptors */
+	LOOK_MS = 5000,		/* how often to look whether the socket is still there */
 	PID_TEXT = 24
 };
 
@@ -41,7 +42,7 @@ static const struct operation {
 static char *socket_path;
 static int listen_fd = -1;
 static struct watch *listen_watch;
-static struct timer *accept_timer, *sweep_timer, *more_timer;
+static struct timer *accept_timer, *look_timer, *sweep_timer, *more_timer;
 static TAILQ_HEAD(, connection) connections = TAILQ_HEAD_INITIALIZER(connections);
 static size_t connection_count;
 static const struct connection *busy; /* its messages are being handled: output is written later */
@@ -398,6 +399,27 @@ on_listen(void *arg, uint32_t events)
 	connection_count++;
 }
 
+/* A socket that was removed is made again: without it there may be no way in, and the ranks would
+ * go on. */
+static void
+look_after(void *arg)
+{
+	struct err e;
+	int fd;
+
+	look_timer = loop_timer(daemon_.loop, LOOK_MS, look_after, NULL);
+	if (!listener_gone(socket_path))
+		return;
+	fd = listener_open(socket_path, &e);
+	if (fd < 0)
+		return;
+	note("%s was removed, and is made again", socket_path);
+	loop_fd_del(listen_watch);
+	close(listen_fd);
+	listen_fd = fd;
+	listen_watch = loop_fd(daemon_.loop, listen_fd, EPOLLIN, on_listen, NULL);
+}
+
 int
 server_start(const char *path, struct err *e)
 {
@@ -406,6 +428,7 @@ server_start(const char *path, struct err *e)
 		return -e->no;
 	socket_path = xstrdup(path);
 	listen_watch = loop_fd(daemon_.loop, listen_fd, EPOLLIN, on_listen, NULL);
+	look_timer = loop_timer(daemon_.loop, LOOK_MS, look_after, NULL);
 	return 0;
 }
 
@@ -417,7 +440,8 @@ server_shut(void)
 	if (listen_fd < 0)
 		return;
 	loop_timer_del(accept_timer);
-	accept_timer = NULL;
+	loop_timer_del(look_timer);
+	accept_timer = look_timer = NULL;
 	loop_fd_del(listen_watch);
 	listener_close(listen_fd, socket_path);
 	listen_fd = -1;
