@@ -17,14 +17,18 @@
 #endif
 
 enum {
-	KEPT_S = 10,
-	SHARE = 4,	      /* at most a quarter of the memory that is available is kept */
-	LARGEST_MIB = 2 << 10 /* a memfd with more takes long to cut to another size */
+	KEPT_S = 5,
+	SHARE = 4,	       /* at most a quarter of the memory that is available is kept, */
+	PLENTY_MIB = 1 << 10,  /* and nothing if less than that is */
+	LARGEST_MIB = 2 << 10, /* a memfd with more takes long to cut to another size */
+	MOST = 32,	       /* memfds: each is a descriptor */
+	LOOK_MS = 50	       /* a rank fills some 100 MiB meanwhile */
 };
 
-static TAILQ_HEAD(, pages) kept = TAILQ_HEAD_INITIALIZER(kept); /* the oldest first */
+static TAILQ_HEAD(list, pages) kept = TAILQ_HEAD_INITIALIZER(kept); /* the oldest first */
 static uint64_t kept_bytes;
-static struct timer *expiry;
+static unsigned kept_count;
+static struct timer *look;
 static bool no_leases; /* on this kernel: nobody knows who has a memfd */
 
 static uint64_t
@@ -59,45 +63,48 @@ free_pages(void *arg)
 	free(p);
 }
 
-static void
+void
+pages_drop(struct pages *p)
+{
+	copy_call(free_pages, p);
+}
+
+static struct pages *
 remove_kept(struct pages *p)
 {
 	TAILQ_REMOVE(&kept, p, link);
 	kept_bytes -= p->size;
-}
-
-static void
-drop(struct pages *p)
-{
-	remove_kept(p);
-	copy_call(free_pages, p);
-}
-
-static void
-expire(void *arg)
-{
-	struct pages *p;
-	uint64_t now = now_ns();
-
-	expiry = NULL;
-	while ((p = TAILQ_FIRST(&kept)) && p->until <= now)
-		drop(p);
-	if (p)
-		expiry = loop_timer(daemon_.loop, (p->until - now) / NS_PER_MS + 1, expire, NULL);
+	kept_count--;
+	return p;
 }
 
 bool
 pages_release(void)
 {
-	bool any = !TAILQ_EMPTY(&kept);
+	if (TAILQ_EMPTY(&kept))
+		return false;
+	free_pages(remove_kept(TAILQ_FIRST(&kept)));
+	return true;
+}
 
-	while (!TAILQ_EMPTY(&kept)) {
-		struct pages *p = TAILQ_FIRST(&kept);
+static bool
+is_too_much(void)
+{
+	uint64_t there = memory_available("");
 
-		remove_kept(p);
-		free_pages(p); /* now: somebody waits for it */
-	}
-	return any;
+	return kept_count > MOST || kept_bytes > there / SHARE ||
+	       there < (uint64_t)PLENTY_MIB << 20;
+}
+
+/* Drops what is old, or too much: ranks, too, may want the memory. */
+static void
+on_look(void *arg)
+{
+	struct pages *p;
+
+	while ((p = TAILQ_FIRST(&kept)) && (p->until <= now_ns() || is_too_much()))
+		pages_drop(remove_kept(p));
+	look = p ? loop_timer(daemon_.loop, LOOK_MS, on_look, NULL) : NULL;
 }
 
 /* ---- who else has it ---- */
@@ -131,7 +138,7 @@ pages_open(int fd)
 	char path[32];
 
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	return open(path, O_RDWR | O_CLOEXEC);
+	return fault("pages.open", EMFILE) ? -1 : open(path, O_RDWR | O_CLOEXEC);
 }
 
 /* ---- kept ---- */
@@ -141,9 +148,10 @@ pages_take(void)
 {
 	struct pages *p;
 
-	TAILQ_FOREACH (p, &kept, link)
-		if (is_ours_alone(p))
-			break;
+	TAILQ_FOREACH_REVERSE(
+	    p, &kept, list, link) /* the last one has the size of the next, perhaps */
+	if (is_ours_alone(p))
+		break;
 	if (!p)
 		return NULL;
 	remove_kept(p);
@@ -156,8 +164,8 @@ pages_take(void)
 	return p;
 }
 
-static struct pages *
-new_pages(int fd, uint64_t size)
+struct pages *
+pages_new(int fd, uint64_t size)
 {
 	struct pages *p = xcalloc(1, sizeof(*p));
 	int own = pages_open(fd); /* memfd_create's own open file is not counted for a lease */
@@ -169,22 +177,16 @@ new_pages(int fd, uint64_t size)
 }
 
 void
-pages_keep(struct pages *p, int fd, uint64_t size)
+pages_keep(struct pages *p)
 {
-	uint64_t most;
-
-	if (!p)
-		p = new_pages(fd, size);
-	most = MIN(memory_available("") / SHARE, UINT64_MAX / SHARE);
 	p->until = now_ns() + KEPT_S * NS_PER_S;
 	TAILQ_INSERT_TAIL(&kept, p, link);
 	kept_bytes += p->size;
-	if (no_leases || p->size > MIN(most, (uint64_t)LARGEST_MIB << 20))
-		drop(p);
-	while (kept_bytes > most)
-		drop(TAILQ_FIRST(&kept));
-	if (!expiry && !TAILQ_EMPTY(&kept))
-		expiry = loop_timer(daemon_.loop, KEPT_S * 1000, expire, NULL);
+	kept_count++;
+	if (no_leases || p->size > (uint64_t)LARGEST_MIB << 20)
+		pages_drop(remove_kept(p));
+	loop_timer_del(look);
+	on_look(NULL);
 }
 
 int

@@ -16,11 +16,21 @@ enum {
 	COPY_MAX = 4 << 20 /* bytes copied in one go: blocks the loop for a millisecond or so */
 };
 
+/* Did it fail for want of a descriptor, and are there some now that were kept? */
+static bool
+finds_descriptors(int fd)
+{
+	return fd < 0 && (errno == EMFILE || errno == ENFILE) && pages_release();
+}
+
 static int
 new_memfd(const char *what, struct err *e)
 {
-	int fd = fault("push.memfd", EMFILE) ? -1 : memfd_create("ddipfs-push", MFD_CLOEXEC);
+	int fd;
 
+	do
+		fd = fault("push.memfd", EMFILE) ? -1 : memfd_create("ddipfs-push", MFD_CLOEXEC);
+	while (finds_descriptors(fd));
 	return fd < 0 ? fail_errno(e, "%s: memfd_create", what) : fd;
 }
 
@@ -36,9 +46,12 @@ check_size(uint64_t size, struct err *e)
 static int
 take_memory(uint64_t bytes, const char *what, struct err *e)
 {
-	int r = memory_take(bytes, what, e);
+	int r;
 
-	return r < 0 && pages_release() ? memory_take(bytes, what, e) : r;
+	do
+		r = memory_take(bytes, what, e);
+	while (r < 0 && pages_release());
+	return r;
 }
 
 /* Is there memory for n bytes at offset? Those that follow what was written are new, also where the
@@ -87,18 +100,25 @@ push_settle(const struct push *p, const char *what, struct err *e)
 	return p->failed ? fail(e, p->failed, "no room for all bytes of %s", what) : 0;
 }
 
-/* The memfd goes. Its memory may be used again. */
+/* The memfd goes. Its memory may be used again if there is some for all of it, and if it will be
+ * known that ranks have dropped it. */
 static void
 close_memfd(struct push *p)
 {
-	bool all = p->size >= PAGES_LEAST && p->filled == p->size && !p->failed;
+	struct pages *had = p->pages;
+	bool whole = p->filled == p->size && !p->failed, large = p->size >= PAGES_LEAST;
 
-	if (p->memfd >= 0 && (p->pages || all))
-		pages_keep(p->pages, p->memfd, p->size);
+	if (p->memfd >= 0 && !had && large)
+		had = pages_new(p->memfd, p->size);
+	if (had && large && whole && !p->same_file && pages_end(had, p->size) == 0)
+		pages_keep(had);
+	else if (had)
+		pages_drop(had);
 	else if (p->memfd >= 0)
 		close(p->memfd);
 	p->memfd = -1;
 	p->pages = NULL;
+	p->same_file = false;
 }
 
 void
@@ -140,7 +160,7 @@ use_old(struct push *p, size_t n, uint64_t offset, const char *what, struct err 
 	    p->size >= PAGES_LEAST || p->size + n < PAGES_LEAST || !(old = pages_take()))
 		return 0;
 	if (copy_to(old->fd, p, p->size, what, e) < 0) {
-		pages_keep(old, old->fd, old->size);
+		pages_keep(old);
 		return -e->no;
 	}
 	close(p->memfd);
@@ -227,10 +247,16 @@ push_share(struct push *p, const char *what, struct err *e)
 
 	if (push_settle(p, what, e) < 0 || end_old(p, p->size, what, e) < 0)
 		return -e->no;
-	if (p->size >= PAGES_LEAST)
-		fd = pages_open(p->memfd);
-	if (fd < 0)
-		fd = fault("push.dup", EMFILE) ? -1 : fcntl(p->memfd, F_DUPFD_CLOEXEC, 0);
+	if (p->pages || p->size >= PAGES_LEAST)
+		do
+			fd = pages_open(p->memfd);
+		while (finds_descriptors(fd));
+	if (fd < 0) {
+		do
+			fd = fault("push.dup", EMFILE) ? -1 : fcntl(p->memfd, F_DUPFD_CLOEXEC, 0);
+		while (finds_descriptors(fd));
+		p->same_file = true;
+	}
 	if (fd < 0)
 		return fail_errno(e, "%s: no descriptor is left for its bytes", what);
 	p->shared = true;

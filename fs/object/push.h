@@ -13,7 +13,9 @@ struct push {
 	uint64_t filled;     /* bytes from the beginning on that were written, without a gap */
 	struct pages *pages; /* memory of an older object that memfd has; NULL: none */
 	bool shared;	     /* ranks map these pages: later writes go to new ones */
-	int failed;	     /* errno of a write that was made behind; 0: none */
+	bool
+	    same_file; /* they have the same open file, so that no lease tells when they have not */
+	int failed;    /* errno of a write that was made behind; 0: none */
 };
 
 /* Starts an empty one. Returns 0 or -errno. what: its name in messages, here and below. */

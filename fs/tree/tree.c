@@ -1,5 +1,6 @@
 /* Nodes and open files, driven by the rows of names.c. */
 #include "tree/tree.h"
+#include "base/ahead.h"
 #include "base/daemon.h"
 #include "group/cell.h"
 #include "group/external.h"
@@ -14,6 +15,7 @@
 enum { BUCKETS = 1024 };
 
 static TAILQ_HEAD(bucket, node) nodes[BUCKETS]; /* by ino */
+static double told_time; /* of a change, the last one that a client was told */
 static struct node *root;
 static uint64_t generation;
 
@@ -384,8 +386,12 @@ tree_stat(struct node *n, struct stat *st)
 	else if (row->ops && row->ops->size)
 		size = row->ops->size(&n->at);
 	st->st_size = (off_t)MIN(size, (uint64_t)INT64_MAX);
-	if (row->ops && row->ops->mtime && !is_removed(n))
+	if (row->ops && row->ops->mtime && !is_removed(n)) {
 		t = row->ops->mtime(&n->at);
+		if (t != told_time)
+			ahead_expire(); /* it tells of a change */
+		told_time = t;
+	}
 	n->told = (uint64_t)st->st_size;
 	st->st_blocks = st->st_size / 512 + (st->st_size % 512 > 0);
 	st->st_mtim.tv_sec = (time_t)t;

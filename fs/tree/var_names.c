@@ -268,6 +268,7 @@ var_names_find(struct place *at, const char *name)
 struct ask {
 	struct question q;
 	struct place at;
+	uint64_t epoch; /* when it was asked */
 	TAILQ_ENTRY(ask) link;
 };
 
@@ -371,6 +372,7 @@ on_has(struct question *q, struct msg *m, const struct err *e)
 	struct slice hint = {0};
 	uint8_t has = 0;
 	struct err why;
+	bool still = q->r && a->epoch == ahead_epoch();
 
 	if (m && wire_unpack(m, Rhas, NULL, &has, &hint) == 0 && hint.n && q->r &&
 	    !is_probe(&a->at)) {
@@ -380,7 +382,7 @@ on_has(struct question *q, struct msg *m, const struct err *e)
 	TAILQ_REMOVE(&asks, a, link);
 	if (q->r)
 		question_answer(q, has ? found(&a->at, a->at.name) : -ENOENT);
-	if (has)
+	if (has && still)
 		set_known(&a->at);
 	place_free(&a->at);
 	free(a);
@@ -403,7 +405,7 @@ var_names_ask(const struct place *at, struct req *r)
 	if (only_rank_knows(at) && is_slow(k))
 		return -EAGAIN;
 	a = xcalloc(1, sizeof(*a));
-	*a = (struct ask){{.ops = &ops, .r = r}, .at = *at};
+	*a = (struct ask){{.ops = &ops, .r = r}, .at = *at, .epoch = ahead_epoch()};
 	place_ref(&a->at);
 	TAILQ_INSERT_TAIL(&asks, a, link);
 	question_begin(&a->q, k, Thas);
