@@ -24,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -358,6 +359,7 @@ static void
 output_lost(struct rank *k, uint64_t bytes, const char *host, const struct err *why)
 {
 	struct err e = {0};
+	struct rlimit most;
 
 	/* the same text each time, so that `error` counts it and keeps its other entries */
 	if (why)
@@ -368,8 +370,11 @@ output_lost(struct rank *k, uint64_t bytes, const char *host, const struct err *
 		    "or /var/tmp",
 		    k->number, host);
 	else
-		fail(&e, ENOSPC, "output of rank %d is lost: no room in %s", k->number,
-		    k->g->run_dir);
+		fail(&e, ENOSPC, "output of rank %d is lost: no room in %s%s", k->number,
+		    k->g->run_dir,
+		    getrlimit(RLIMIT_FSIZE, &most) == 0 && most.rlim_cur != RLIM_INFINITY
+			? ", or a file is larger than ulimit -f allows"
+			: "");
 	journal_fail_rank(k->g, k->number, &e, "output");
 	journal_event(k->g, "output-lost rank=%d bytes=%llu", k->number, (unsigned long long)bytes);
 }

@@ -81,6 +81,16 @@ for dir in /sys/fs/cgroup/pids /sys/fs/cgroup; do
 	until_true rmdir "$pids" 2>/dev/null
 done
 
+# a file that is larger than ulimit -f allows ends nobody
+mkdir "$T/small"
+like 'ulimit -f' "$(
+	ulimit -f 1000
+	"$BUILD/ddipfs" -o "size=1,backend=none,python=$PLAIN_PYTHON" "$T/small" 2>&1
+	echo 'x = 7; print("a" * 3_000_000)' >"$T/small/group/cell"
+	cat "$T/small/group/error" "$T/small/group/vars/x"
+	umount "$T/small"
+)" $'output of rank 0 is lost: no room in .*, or a file is larger than ulimit -f allows.*\n7$'
+
 # where a user has no inotify instance or watch left, what ranks print is seen all the same while the cell runs
 cat >"$T/unwatched" <<'END'
 mkdir "$DDIP_STATE"
