@@ -194,13 +194,16 @@ echo >"$T/gil1"
 wait_cell "$n" >/dev/null
 is 'afterwards' "$(cat "$G/vars/config.d/lr")" 0.5
 
-# a program that stats each entry asks the rank once for each
-exec 5<"$M/trace"
-(cd "$G/vars" && stat many.d/1 many.d/2 many.d/3 many.d/1 >"$T/stats") || bad stat
-stat "$M/version" >>"$T/stats"
-guarded sed '/ fuse .* version /q' <&5 >"$T/trace"
-exec 5<&-
-like 'questions' "$(grep -c '> Thas' "$T/trace")" '^[4-6]$'
+# a program that stats each entry asks the rank once for each, if it is quick: what was said 10 ms ago is asked again
+asks_once() {
+	exec 5<"$M/trace"
+	(cd "$G/vars" && stat many.d/1 many.d/2 many.d/3 many.d/1 >"$T/stats") || bad stat
+	stat "$M/version" >>"$T/stats"
+	guarded sed '/ fuse .* version /q' <&5 >"$T/trace"
+	exec 5<&-
+	[ "$(grep -c '> Thas' "$T/trace")" -le 5 ]
+}
+until_true asks_once
 
 # but what a client may know to be gone is asked for again
 guarded "$PLAIN_PYTHON" - "$G" <<'END' || bad 'an entry that is gone'
