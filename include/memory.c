@@ -169,14 +169,19 @@ memory_available(const char *root)
 {
 	enum { KIB = 1024 };
 	struct left l = {.bytes = UINT64_MAX};
-	struct buf b = {0};
-	uint64_t here;
+	struct buf b = {0}, mode = {0};
+	uint64_t here, limit;
 
 	if (read_in(root, "proc/meminfo", &b) && find_number(b.p, "MemAvailable:", &here)) {
 		l.swap = number_of(b.p, "SwapFree:") * KIB;
 		l.bytes = here * KIB + l.swap;
+		/* where the kernel promises no more than it has, a promise counts, used or not */
+		if (read_in(root, "proc/sys/vm/overcommit_memory", &mode) && *mode.p == '2' &&
+		    find_number(b.p, "CommitLimit:", &limit))
+			l.bytes = MIN(l.bytes, minus(limit, number_of(b.p, "Committed_AS:")) * KIB);
 	}
 	buf_free(&b);
+	buf_free(&mode);
 	each_level(root, take_left, &l);
 	return l.bytes;
 }

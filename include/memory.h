@@ -13,8 +13,9 @@ int memory_take(uint64_t bytes, const char *what, struct err *e);
 /* In all of these, root is where /proc and /sys are: "", except in tests. */
 
 /* How many bytes this process may still take before the kernel must end a process: what the machine
- * has available, swap included, but no more than each memory cgroup from its own upwards allows
- * (cgroups(7), version 1 or 2). Files' caches count as free. UINT64_MAX: that is not known. */
+ * has available, swap included, or may still promise (vm.overcommit_memory 2), but no more than
+ * each memory cgroup from its own upwards allows (cgroups(7), version 1 or 2). Files' caches count
+ * as free. UINT64_MAX: that is not known. */
 uint64_t memory_available(const char *root);
 /* How many processes of its own memory cgroup the kernel has killed for want of memory, since that
  * cgroup exists. 0 if there is none, or the kernel does not say. */

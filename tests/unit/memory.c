@@ -65,6 +65,23 @@ test_machine(void)
 	CHECK(memory_killed(root) == 0);
 }
 
+/* With strict overcommit. */
+static void
+test_commit(void)
+{
+	begin("commit");
+	put("proc/meminfo",
+	    "MemAvailable: 9216 kB\nSwapFree: 0 kB\nCommitLimit: 8192 kB\nCommitted_AS: 7168 kB\n");
+	CHECK(memory_available(root) == 9 * MIB);
+	put("proc/sys/vm/overcommit_memory", "1\n");
+	CHECK(memory_available(root) == 9 * MIB);
+	put("proc/sys/vm/overcommit_memory", "2\n");
+	CHECK(memory_available(root) == MIB);
+	put("proc/meminfo",
+	    "MemAvailable: 9216 kB\nSwapFree: 0 kB\nCommitLimit: 8192 kB\nCommitted_AS: 9000 kB\n");
+	CHECK(memory_available(root) == 0);
+}
+
 #define V2 "sys/fs/cgroup/"
 
 static void
@@ -139,6 +156,7 @@ main(void)
 {
 	test_nothing();
 	test_machine();
+	test_commit();
 	test_v2();
 	test_v1();
 	test_container();
