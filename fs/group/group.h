@@ -82,6 +82,7 @@ struct host {
 struct rank_output {
 	struct spool_reader spool;
 	struct spool_cursor tail;     /* how far the index has been read: near its end */
+	struct spool_mark seen;	      /* where it was at the last look, if nobody watches */
 	struct spool_mark cut;	      /* what spool_trim() drops next */
 	uint64_t base[SPOOL_STREAMS]; /* bytes dropped by `: > stdout` and `spool` */
 	uint64_t last[2]; /* where in stderr the last cell, or process, began and ended */

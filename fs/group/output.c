@@ -287,18 +287,21 @@ grew(struct group *g, const char *file)
 	trim_growing(&g->ranks[k]);
 }
 
-/* Any rank may have printed. */
+/* Any rank may have printed. always: it is told also if nothing is seen of it. */
 static void
-look_at_all(struct group *g)
+look_at_all(struct group *g, bool always)
 {
-	bool moved = false;
+	bool moved = always;
 
 	for (int k = 0; k < g->size; k++) {
-		struct spool_mark before = g->ranks[k].output.tail.at,
-				  *now = &g->ranks[k].output.tail.at;
+		struct rank *r = &g->ranks[k];
 
-		output_advance(&g->ranks[k]);
-		moved |= memcmp(before.size, now->size, sizeof(before.size)) != 0;
+		if (r->output.spool.order < 0) /* it has never started */
+			continue;
+		output_advance(r);
+		/* others may have advanced it, for themselves */
+		moved |= memcmp(&r->output.seen, &r->output.tail.at, sizeof(r->output.seen)) != 0;
+		r->output.seen = r->output.tail.at;
 	}
 	if (moved)
 		group_tell(output_moved, g);
@@ -313,7 +316,7 @@ on_look(void *arg)
 
 	for (size_t i = 0; i < watched_count; i++)
 		if (watched[i].g && watched[i].wd < 0) {
-			look_at_all(watched[i].g);
+			look_at_all(watched[i].g, false);
 			any = true;
 		}
 	look = any ? loop_timer(daemon_.loop, LOOK_MS, on_look, NULL) : NULL;
@@ -334,7 +337,7 @@ on_inotify(void *arg, uint32_t events)
 		if (ev->mask & IN_Q_OVERFLOW)
 			for (size_t i = 0; i < watched_count; i++)
 				if (watched[i].g)
-					look_at_all(watched[i].g);
+					look_at_all(watched[i].g, true);
 		p += sizeof(*ev) + ev->len;
 	}
 }

@@ -80,6 +80,7 @@ bind_at(int dir, const char *name, const char *path, struct err *e)
 	struct sockaddr_un a;
 	struct stat st;
 	mode_t before;
+	bool bound;
 	int fd, r;
 
 	if (address_of(dir, name, &a) < 0)
@@ -93,8 +94,9 @@ bind_at(int dir, const char *name, const char *path, struct err *e)
 		return fail(e, -r, "%s: %s", path, strerror(-r));
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	before = umask(OWNER_ONLY);
-	if (fd < 0 || fault("ninep.bind", ENOSPC) ||
-	    bind(fd, (struct sockaddr *)&a, sizeof(a)) < 0 || listen(fd, BACKLOG) < 0)
+	bound = fd >= 0 && !fault("ninep.bind", ENOSPC) &&
+		bind(fd, (struct sockaddr *)&a, sizeof(a)) == 0;
+	if (!bound || listen(fd, BACKLOG) < 0)
 		r = fail_errno(e, "%s", path);
 	umask(before);
 	if (r == 0 && fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0) {
@@ -102,6 +104,8 @@ bind_at(int dir, const char *name, const char *path, struct err *e)
 		bound_ino = st.st_ino;
 		return fd;
 	}
+	if (bound)
+		unlinkat(dir, name, 0);
 	if (fd >= 0)
 		close(fd);
 	return r ? r : fail(e, EIO, "%s was removed at once", path);
@@ -141,7 +145,7 @@ listener_check(const char *path)
 }
 
 int
-listener_open(const char *path, struct err *e)
+listener_open(const char *path, bool waits, struct err *e)
 {
 	const char *name;
 	int dir = open_dir(path, &name, e), fd;
@@ -149,8 +153,10 @@ listener_open(const char *path, struct err *e)
 	if (dir < 0)
 		return -e->no;
 	/* so that two daemons that start at once do not take each other for dead */
-	flock(dir, LOCK_EX);
-	fd = bind_at(dir, name, path, e);
+	if (flock(dir, waits ? LOCK_EX : LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK)
+		fd = fail(e, EAGAIN, "%s: its directory is locked", path);
+	else
+		fd = bind_at(dir, name, path, e);
 	close(dir);
 	return fd;
 }

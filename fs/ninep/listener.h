@@ -4,8 +4,9 @@
 #include "err.h"
 
 /* Listens at path (absolute). Replaces a socket that a daemon has left behind; fails if the socket
- * is being served. Returns a descriptor, or -errno with *e set. */
-int listener_open(const char *path, struct err *e);
+ * is being served. waits: for others who do that in this directory; else it fails. Returns a
+ * descriptor, or -errno with *e set. */
+int listener_open(const char *path, bool waits, struct err *e);
 /* Returns 0 if path (absolute) is a socket that a daemon has left behind, -EADDRINUSE if it is
  * served, or another -errno. */
 int listener_check(const char *path);

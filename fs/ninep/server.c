@@ -410,7 +410,7 @@ look_after(void *arg)
 	look_timer = loop_timer(daemon_.loop, LOOK_MS, look_after, NULL);
 	if (!listener_gone(socket_path))
 		return;
-	fd = listener_open(socket_path, &e);
+	fd = listener_open(socket_path, false, &e);
 	if (fd < 0)
 		return;
 	note("%s was removed, and is made again", socket_path);
@@ -423,7 +423,7 @@ look_after(void *arg)
 int
 server_start(const char *path, struct err *e)
 {
-	listen_fd = listener_open(path, e);
+	listen_fd = listener_open(path, true, e);
 	if (listen_fd < 0)
 		return -e->no;
 	socket_path = xstrdup(path);

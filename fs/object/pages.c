@@ -52,21 +52,25 @@ unmap(struct pages *p)
 	p->ready = 0;
 }
 
-/* On a copy thread: the kernel takes 100 ms to free a GiB. */
-static void
-free_pages(void *arg)
+void
+pages_free(struct pages *p)
 {
-	struct pages *p = arg;
-
 	unmap(p);
 	close(p->fd);
 	free(p);
 }
 
+/* On a copy thread: the kernel takes 100 ms to free a GiB. */
+static void
+free_later(void *arg)
+{
+	pages_free(arg);
+}
+
 void
 pages_drop(struct pages *p)
 {
-	copy_call(free_pages, p);
+	copy_call(free_later, p);
 }
 
 static struct pages *
@@ -83,7 +87,7 @@ pages_release(void)
 {
 	if (TAILQ_EMPTY(&kept))
 		return false;
-	free_pages(remove_kept(TAILQ_FIRST(&kept)));
+	pages_free(remove_kept(TAILQ_FIRST(&kept)));
 	return true;
 }
 
@@ -167,12 +171,14 @@ pages_take(void)
 struct pages *
 pages_new(int fd, uint64_t size)
 {
-	struct pages *p = xcalloc(1, sizeof(*p));
+	struct pages *p;
 	int own = pages_open(fd); /* memfd_create's own open file is not counted for a lease */
 
-	*p = (struct pages){.fd = own < 0 ? fd : own, .size = size};
-	if (own >= 0)
-		close(fd);
+	if (own < 0)
+		return NULL;
+	close(fd);
+	p = xcalloc(1, sizeof(*p));
+	*p = (struct pages){.fd = own, .size = size};
 	return p;
 }
 

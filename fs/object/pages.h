@@ -29,11 +29,12 @@ struct pages {
 
 /* Pages that nobody uses; the caller's. Their bytes are those of an older object. NULL: none. */
 struct pages *pages_take(void);
-/* Those of a memfd, which they own from now on. */
+/* Those of a memfd, which they own from now on. NULL: there is no descriptor for that. */
 struct pages *pages_new(int fd, uint64_t size);
 /* Keeps them, or drops them if there is too little memory. */
 void pages_keep(struct pages *p);
-/* Gives their memory back, a little later. */
+/* Give their memory back: now, or a little later. */
+void pages_free(struct pages *p);
 void pages_drop(struct pages *p);
 /* Another open file of the memfd, for ranks. Returns -1 if there cannot be one. */
 int pages_open(int fd);

@@ -112,6 +112,8 @@ close_memfd(struct push *p)
 		had = pages_new(p->memfd, p->size);
 	if (had && large && whole && !p->same_file && pages_end(had, p->size) == 0)
 		pages_keep(had);
+	else if (had && p->failed) /* there is too little memory */
+		pages_free(had);
 	else if (had)
 		pages_drop(had);
 	else if (p->memfd >= 0)

@@ -88,7 +88,7 @@ like 'ulimit -f' "$(
 	"$BUILD/ddipfs" -o "size=1,backend=none,python=$PLAIN_PYTHON" "$T/small" 2>&1
 	echo 'x = 7; print("a" * 3_000_000)' >"$T/small/group/cell"
 	cat "$T/small/group/error" "$T/small/group/vars/x"
-	umount "$T/small"
+	until_true umount "$T/small" 2>/dev/null
 )" $'output of rank 0 is lost: no room in .*, or a file is larger than ulimit -f allows.*\n7$'
 
 # where a user has no inotify instance or watch left, what ranks print is seen all the same while the cell runs
@@ -99,18 +99,23 @@ mkdir "$T/$1"
 "$BUILD/ddipfs" -o "size=1,backend=none,python=$PLAIN_PYTHON" "$T/$1" || exit 1
 cd "$T/$1/group" || exit 1
 exec 5<rank0/follow
-echo 'print("one"); input()' >cell &
+echo 'print("one"); input(); print("two"); input()' >cell &
 read -r line <&5
 echo "$line"
+(read -r line <&5 && echo "$line") &
+reader=$!
+echo >rank0/stdin
+until grep -q two rank0/stdout; do timeout 0.05 cat rank0/follow >"$T/$1.other"; done # others look, too
+wait "$reader"
 echo >rank0/stdin
 wait
 exec 5<&-
 cd /
-umount "$T/$1"
+until umount "$T/$1" 2>/dev/null; do sleep 0.1; done
 END
 export T BUILD PLAIN_PYTHON
-if unshare -Urm true 2>/dev/null; then
+if unshare -Urm sh -c 'echo 0 >/proc/sys/user/max_inotify_watches' 2>/dev/null; then
 	for what in instances watches; do
-		like "no inotify $what" "$(DDIP_STATE=$T/$what.state guarded unshare -Urm bash "$T/unwatched" $what 2>&1)" $'what group prints is looked for .*fs.inotify.max_user_instances.*\none$'
+		like "no inotify $what" "$(DDIP_STATE=$T/$what.state guarded unshare -Urm bash "$T/unwatched" $what 2>&1)" $'what group prints is looked for .*fs.inotify.max_user_instances.*\none\ntwo$'
 	done
 fi

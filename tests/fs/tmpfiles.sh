@@ -8,6 +8,7 @@ export DDIP_STATE=$T/state
 mkdir "$DDIP_STATE"
 printf 'd %s - - - 0\n' "$DDIP_STATE" >"$T/clean.conf" # 0: whatever its age
 
+refused=''
 for where in '' 'a:1'; do
 	if [ "$where" ]; then
 		mount_plain -o size=1 -o "hosts=$where" -o 'launcher=sh -c'
@@ -16,8 +17,16 @@ for where in '' 'a:1'; do
 	fi
 	ok cell 'print(1)'
 	touch "$DDIP_STATE/old"
-	systemd-tmpfiles --clean "$T/clean.conf" || give_up 'it does not run here'
-	[ ! -e "$DDIP_STATE/old" ] || give_up 'it removes nothing'
+	mkdir "$DDIP_STATE/locked"
+	touch "$DDIP_STATE/locked/old"
+	flock -s "$DDIP_STATE/locked" systemd-tmpfiles --clean "$T/clean.conf" || refused='it does not run here'
+	[ ! -e "$DDIP_STATE/old" ] || refused='it removes nothing here'
+	[ -e "$DDIP_STATE/locked/old" ] || refused='it does not know locks'
+	[ -z "$refused" ] || {
+		unmount
+		skip "systemd-tmpfiles: $refused"
+	}
+	rm -r "$DDIP_STATE/locked"
 	ok echo restart >"$G/ctl"
 	ok cell 'print(2)'
 	is "output, ${where:-here}" "$(xargs <"$G/rank0/stdout")" '1 2'
