@@ -152,9 +152,9 @@ last_ended(struct group *g)
 {
 	struct cell *c;
 
-	TAILQ_FOREACH_REVERSE(c, &g->history.cells, cell_list, link)
-	if (c->w->done)
-		break;
+	TAILQ_FOREACH_REVERSE (c, &g->history.cells, cell_list, link)
+		if (c->w->done)
+			break;
 	return c;
 }
 

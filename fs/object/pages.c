@@ -152,10 +152,10 @@ pages_take(void)
 {
 	struct pages *p;
 
-	TAILQ_FOREACH_REVERSE(
-	    p, &kept, list, link) /* the last one has the size of the next, perhaps */
-	if (is_ours_alone(p))
-		break;
+	/* the last one has the size of the next, perhaps */
+	TAILQ_FOREACH_REVERSE (p, &kept, list, link)
+		if (is_ours_alone(p))
+			break;
 	if (!p)
 		return NULL;
 	remove_kept(p);

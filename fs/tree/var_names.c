@@ -83,8 +83,7 @@ presence(const struct place *at, struct rank *k, const char *name)
 			return PRESENT;
 	if (replacement_hides(at, name))
 		return ABSENT;
-	TAILQ_FOREACH_REVERSE(j, &k->queue, subtask_queue, link)
-	{
+	TAILQ_FOREACH_REVERSE (j, &k->queue, subtask_queue, link) {
 		enum presence p = outcome(j->w, name);
 
 		if (p != UNKNOWN)
