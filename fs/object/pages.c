@@ -91,22 +91,16 @@ pages_release(void)
 	return true;
 }
 
-static bool
-is_too_much(void)
-{
-	uint64_t there = memory_available("");
-
-	return kept_count > MOST || kept_bytes > there / SHARE ||
-	       there < (uint64_t)PLENTY_MIB << 20;
-}
-
 /* Drops what is old, or too much: ranks, too, may want the memory. */
 static void
 on_look(void *arg)
 {
-	struct pages *p;
+	struct pages *p = TAILQ_FIRST(&kept);
+	uint64_t there = p ? memory_available("") : 0;
+	uint64_t most = there < (uint64_t)PLENTY_MIB << 20 ? 0 : there / SHARE;
 
-	while ((p = TAILQ_FIRST(&kept)) && (p->until <= now_ns() || is_too_much()))
+	while ((p = TAILQ_FIRST(&kept)) &&
+	       (p->until <= now_ns() || kept_count > MOST || kept_bytes > most))
 		pages_drop(remove_kept(p));
 	look = p ? loop_timer(daemon_.loop, LOOK_MS, on_look, NULL) : NULL;
 }

@@ -1,5 +1,5 @@
-"""What others wait while 4 GiB move: an empty cell and a read of `status`, at 99 %, beside their
-time in an idle mount, and beside as many programs that read a file in /dev/shm."""
+"""What others wait while gigabytes move: an empty cell and a read of `status`, at 99 %, beside
+their time in an idle mount, and beside as many programs that read a file in /dev/shm."""
 
 import contextlib
 import os
@@ -39,31 +39,37 @@ def waits(m, run):
     return [percentile(timed(one, ROUNDS), 99) for one in work]
 
 
+def rows(report, m, run):
+    pull = f"cat {m.file('rank0/vars/x.npy')} > /dev/null"
+    push = f"cp {MEMORY} {m.file('vars/y.npy')}"
+    plain = f"cat {MEMORY} > /dev/null"
+    idle = waits(m, run)
+    for what, commands in (
+        ("one reads", [pull]),
+        ("one writes", [push]),
+        ("one reads, one writes", [pull, push]),
+        ("four read", [pull] * 4),
+    ):
+        with moving(*commands):
+            busy = waits(m, run)
+        with moving(*[plain] * len(commands)):
+            beside = waits(m, run)
+        for k, name in enumerate(("an empty cell", "`status`")):
+            report.add(
+                f"{name} while {what} 1 GiB again and again, 99 %",
+                ms(busy[k]),
+                f"idle {ms(idle[k])}, beside readers of /dev/shm {ms(beside[k])}",
+                f"{busy[k] / idle[k]:.1f} × idle, {busy[k] / beside[k]:.1f} × those",
+                "3 × idle",
+            )
+
+
 def main(report):
     np.save(MEMORY, np.arange(GIB // 8, dtype="f8"))
-    with Mount(size=2) as m, m.cells() as run:
-        m.settle()
-        run(f"import numpy as np; x = np.arange({GIB // 8}, dtype='f8')")
-        pull = f"cat {m.file('rank0/vars/x.npy')} > /dev/null"
-        push = f"cp {MEMORY} {m.file('vars/y.npy')}"
-        plain = f"cat {MEMORY} > /dev/null"
-        idle = waits(m, run)
-        for what, commands in (
-            ("one reads", [pull]),
-            ("one writes", [push]),
-            ("one reads, one writes", [pull, push]),
-            ("four read", [pull] * 4),
-        ):
-            with moving(*commands):
-                busy = waits(m, run)
-            with moving(*[plain] * len(commands)):
-                beside = waits(m, run)
-            for k, name in enumerate(("an empty cell", "`status`")):
-                report.add(
-                    f"{name} while {what} 1 GiB again and again, 99 %",
-                    ms(busy[k]),
-                    f"idle {ms(idle[k])}, beside readers of /dev/shm {ms(beside[k])}",
-                    f"{busy[k] / idle[k]:.1f} × idle, {busy[k] / beside[k]:.1f} × those",
-                    "3 × idle",
-                )
-    os.unlink(MEMORY)
+    try:
+        with Mount(size=2) as m, m.cells() as run:
+            m.settle()
+            run(f"import numpy as np; x = np.arange({GIB // 8}, dtype='f8')")
+            rows(report, m, run)
+    finally:
+        os.unlink(MEMORY)
